@@ -1,21 +1,29 @@
-"""Who tries to reach whom: rings, samples, all pairs; and which ports."""
+"""Which nodes probe which: rings, samples, all pairs; and which ports."""
 
 from __future__ import annotations
+
+from itertools import permutations, product, starmap
 
 import pytest
 
 from ascendboot.checks.probes import Coverage, NodeProbes, Npu, PingProbe, TcpProbe, probes_of
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.system import KernelPorts
 from ascendboot.facts.query import Answered
 from tests.unit.checks import well
 
 
-def wanted(count: int, coverage: Coverage, **changes: object) -> dict[str, NodeProbes]:
+def probes(count: int, coverage: Coverage, **changes: object) -> dict[str, NodeProbes]:
     numbers = range(1, count + 1)
     cluster = well.cluster(*(well.node(n) for n in numbers), **changes)
     facts = {f"lab-{n}": well.facts(n) for n in numbers}
     return probes_of(cluster, facts, coverage, ssh_ports={f"lab-{n}": 12345 for n in numbers})
+
+
+def tcp_pairs(found: dict[str, NodeProbes]) -> set[tuple[str, str]]:
+    """Sources and targets of the TCP probes, by the last characters of their names."""
+    return {(k.source[4:], k.target[4:]) for each in found.values() for k in each.tcp}
 
 
 def ping(source: int, device: int, target: int, other: int) -> PingProbe:
@@ -27,7 +35,7 @@ def npu(node: int, device: int) -> Npu:
 
 
 def test_once_is_a_ring_of_equal_devices_and_two_more() -> None:
-    found = wanted(3, "once")
+    found = probes(3, "once")
     for number in (1, 2, 3):
         pings = found[f"lab-{number}"].pings
         assert pings[:8] == tuple(ping(number, i, number % 3 + 1, i) for i in range(8))
@@ -36,83 +44,61 @@ def test_once_is_a_ring_of_equal_devices_and_two_more() -> None:
 
 
 def test_a_ring_goes_back_too_to_the_device_after() -> None:
-    pings = wanted(3, "ring")["lab-1"].pings
+    pings = probes(3, "ring")["lab-1"].pings
     assert pings[8:16] == tuple(ping(1, i, 3, (i + 1) % 8) for i in range(8))
     assert len(set(pings)) == len(pings) == 20
 
 
 def test_samples_repeat_and_depend_on_the_cluster() -> None:
-    assert wanted(4, "ring") == wanted(4, "ring")
-    other = wanted(4, "ring", name="other")
-    assert [p.pings[:16] for p in other.values()] == [
-        p.pings[:16] for p in wanted(4, "ring").values()
-    ]
-    assert other != wanted(4, "ring")
+    this, other = probes(4, "ring"), probes(4, "ring", name="other")
+    assert this == probes(4, "ring") != other
+    assert [p.pings[:16] for p in this.values()] == [p.pings[:16] for p in other.values()]
 
 
 def test_all_pairs_leave_nothing_out_but_the_node_itself() -> None:
-    found = wanted(3, "all-pairs")
-    assert {p for a in found.values() for p in a.pings} == {
-        ping(s, i, t, j)
-        for s in (1, 2, 3)
-        for t in (1, 2, 3)
-        if s != t
-        for i in range(8)
-        for j in range(8)
+    found = probes(3, "all-pairs")
+    pairs = list(permutations((1, 2, 3), 2))
+    assert {p for each in found.values() for p in each.pings} == {
+        ping(s, i, t, j) for s, t in pairs for i in range(8) for j in range(8)
     }
-    assert {(k.source, k.target) for a in found.values() for k in a.tcp} == {
-        (f"lab-{s}", f"lab-{t}") for s in (1, 2, 3) for t in (1, 2, 3) if s != t
-    }
+    assert tcp_pairs(found) == {(str(s), str(t)) for s, t in pairs}
 
 
 @pytest.mark.parametrize("coverage", ["once", "ring", "all-pairs"])
 def test_one_node_tries_nothing(coverage: Coverage) -> None:
-    assert wanted(1, coverage) == {"lab-1": NodeProbes()}
+    assert probes(1, coverage) == {"lab-1": NodeProbes()}
+
+
+def with_ips(number: int, *ips: str) -> NodeFacts:
+    """A node with one device that has these addresses."""
+    addresses = Answered(tuple(DeviceAddress(ip, "0") for ip in ips))
+    networks = Answered((well.network(number, 0, addresses=addresses),))
+    return well.facts(number, **well.npus(0), device_networks=networks)
 
 
 def test_nodes_with_fewer_devices_or_none_and_devices_with_two_ports() -> None:
-    two_ports = Answered((DeviceAddress("192.0.2.1", "0"), DeviceAddress("192.0.2.2", "0")))
     facts = {
         "lab-1": well.facts(1, **well.npus(0, 1)),
-        "lab-2": well.facts(
-            2, **well.npus(0), device_networks=Answered((well.network(2, 0, addresses=two_ports),))
-        ),
+        "lab-2": with_ips(2, "192.0.2.1", "192.0.2.2", "2001:db8::1"),  # IPv6 is not pinged
         "lab-3": well.facts(3, **well.npus(), device_networks=Answered(())),
     }
     cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
     found = probes_of(cluster, facts, "all-pairs", ssh_ports={})
-    ports = (Npu("lab-2", 0, "192.0.2.1"), Npu("lab-2", 0, "192.0.2.2"))
-    assert found["lab-1"].pings == tuple(
-        PingProbe(npu(1, i), port) for i in (0, 1) for port in ports
-    )
-    assert found["lab-2"].pings == tuple(
-        PingProbe(port, npu(1, i)) for port in ports for i in (0, 1)
-    )
+    ports = [Npu("lab-2", 0, "192.0.2.1"), Npu("lab-2", 0, "192.0.2.2")]
+    first = [npu(1, 0), npu(1, 1)]
+    assert found["lab-1"].pings == tuple(starmap(PingProbe, product(first, ports)))
+    assert found["lab-2"].pings == tuple(starmap(PingProbe, product(ports, first)))
     assert found["lab-3"].pings == ()
 
 
-def test_ipv6_addresses_are_not_pinged() -> None:
-    both = Answered((DeviceAddress("2001:db8::1", "64"), DeviceAddress("192.0.2.1", "0")))
-    facts = {f"lab-{n}": well.facts(n, **well.npus(0)) for n in (1, 2)}
-    facts["lab-2"] = well.facts(
-        2, **well.npus(0), device_networks=Answered((well.network(2, 0, addresses=both),))
-    )
-    found = probes_of(well.TWO, facts, "all-pairs", ssh_ports={})
-    assert found["lab-1"].pings == (PingProbe(npu(1, 0), Npu("lab-2", 0, "192.0.2.1")),)
-
-
-def test_everyone_knocks_at_the_primary_and_at_the_next() -> None:
-    found = wanted(4, "ring")
-    assert {(k.source, k.target) for a in found.values() for k in a.tcp} == {
-        *(("lab-1", f"lab-{n}") for n in (2, 3, 4)),
-        *((f"lab-{n}", "lab-1") for n in (2, 3, 4)),
-        *(("lab-2", "lab-3"), ("lab-3", "lab-4")),
-    }
+def test_tcp_goes_from_and_to_the_primary_and_around_a_ring() -> None:
+    of_primary = {(s, t) for n in "234" for s, t in (("1", n), (n, "1"))}
+    assert tcp_pairs(probes(4, "ring")) == of_primary | {("2", "3"), ("3", "4")}
 
 
 def test_the_ports_are_those_that_a_job_needs() -> None:
     def tcp(**changes: object) -> list[tuple[int, str, bool]]:
-        return [(k.port, k.use, k.is_open) for k in wanted(2, "ring", **changes)["lab-2"].tcp]
+        return [(k.port, k.use, k.is_open) for k in probes(2, "ring", **changes)["lab-2"].tcp]
 
     assert tcp() == [
         (12345, "the cluster's sshd", True),
@@ -129,9 +115,9 @@ def test_the_ports_are_those_that_a_job_needs() -> None:
     ]
 
 
-def test_open_mpi_is_tried_where_it_is_told_to_listen() -> None:
+def test_the_ports_of_open_mpi_that_are_stated_are_tried() -> None:
     def ports(**changes: object) -> list[tuple[int, str]]:
-        return [(k.port, k.use) for k in wanted(2, "ring", **changes)["lab-2"].tcp[2:]]
+        return [(k.port, k.use) for k in probes(2, "ring", **changes)["lab-2"].tcp[2:]]
 
     stated = (
         *("--mca", "oob_tcp_dynamic_ipv4_ports", "50000-50003"),
@@ -150,7 +136,7 @@ def test_open_mpi_is_tried_where_it_is_told_to_listen() -> None:
 
 def test_daemons_of_open_mpi_call_mpirun_alone_as_long_as_they_are_few() -> None:
     def called(count: int) -> set[str]:
-        tcp = (k for a in wanted(count, "ring").values() for k in a.tcp)
+        tcp = (k for a in probes(count, "ring").values() for k in a.tcp)
         return {k.target for k in tcp if k.use == "Open MPI"}
 
     assert called(3) == {"lab-1"}
@@ -159,11 +145,11 @@ def test_daemons_of_open_mpi_call_mpirun_alone_as_long_as_they_are_few() -> None
 
 
 def test_torchrun_needs_no_port_of_open_mpi() -> None:
-    tcp = wanted(2, "ring", launcher="torchrun")["lab-2"].tcp
+    tcp = probes(2, "ring", launcher="torchrun")["lab-2"].tcp
     assert [(k.port, k.use) for k in tcp[2:]] == [(40000, "gloo")]
 
 
-def test_where_no_sshd_of_ours_runs_only_other_ports_are_tried() -> None:
+def test_without_the_sshd_of_the_cluster_other_ports_are_tried() -> None:
     facts = {f"lab-{n}": well.facts(n) for n in (1, 2)}
     ports = Answered(KernelPorts(2048, 9999))
     facts["lab-1"] = well.facts(1, kernel_ports=ports)
@@ -179,57 +165,30 @@ def test_an_unreachable_primary_does_not_keep_the_others_from_trying() -> None:
     cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
     facts = {f"lab-{n}": well.facts(n) for n in (2, 3)}
     found = probes_of(cluster, facts, "ring", ssh_ports={})
-    assert {(k.source, k.target) for a in found.values() for k in a.tcp} == {
-        ("lab-2", "lab-3"),
-        ("lab-3", "lab-2"),
-    }
+    assert tcp_pairs(found) == {("2", "3"), ("3", "2")}
 
 
 # ---------------------------------------------------------------------------------- super pods
 
 
 def in_pods(*pods: int | None, coverage: Coverage = "once") -> dict[str, NodeProbes]:
-    """Nodes of two devices of A3, each in one of these super pods."""
-    facts = {
-        f"lab-{n}": well.facts(
-            n,
-            **well.npus(0, 1),
-            super_pods=Answered(
-                {i: Answered(None if pod is None else well.place(n, i, pod)) for i in range(2)}
-            ),
-            device_networks=Answered(
-                tuple(
-                    well.network(n, i, vnic=Answered(f"192.168.{n}.19{i}"), **no_ip(n, pod))
-                    for i in range(2)
-                )
-            ),
-        )
-        for n, pod in enumerate(pods, 1)
-    }
-    numbers = range(1, len(pods) + 1)
-    cluster = well.cluster(*(well.node(n) for n in numbers), product="a3")
+    """Nodes of two A3 devices in these super pods; the third has no addresses outside its own."""
+    facts = {}
+    for n, pod in enumerate(pods, 1):
+        no_ip = {"addresses": Answered(())} if n == 3 else {}
+        networks = [well.network(n, i, vnic=Answered(f"192.168.{n}.{i}"), **no_ip) for i in (0, 1)]
+        facts[f"lab-{n}"] = well.a3(n, pod, 2, device_networks=Answered(tuple(networks)))
+    cluster = well.cluster(*(well.node(n) for n, _ in enumerate(pods, 1)), product="a3")
     return probes_of(cluster, facts, coverage, ssh_ports={})
 
 
-def no_ip(number: int, pod: int | None) -> dict[str, Answered[tuple[()]]]:
-    """The third node has no addresses but those inside its super pod."""
-    return {"addresses": Answered(())} if number == 3 and pod is not None else {}
-
-
 def test_inside_a_super_pod_the_fabric_is_tried_and_the_answer_decides() -> None:
-    found = in_pods(0, 0)
-    inside = [(p.command, str(p.source), str(p.target)) for p in found["lab-1"].pings]
-    assert inside[:2] == [
-        (
-            "hccs_ping",
-            f"device {i} of lab-1 (192.168.1.19{i})",
-            f"device {i} of lab-2 (192.168.2.19{i})",
-        )
-        for i in range(2)
+    mine = in_pods(0, 0)["lab-1"]
+    assert [(p.command, p.source.address, p.target.address) for p in mine.pings[:2]] == [
+        ("hccs_ping", f"192.168.1.{i}", f"192.168.2.{i}") for i in (0, 1)
     ]
-    assert {way for way, *_ in inside} == {"hccs_ping"}
-    assert len(inside) == 4
-    assert found["lab-1"].failed_pings_are_errors
+    assert [p.command for p in mine.pings] == ["hccs_ping"] * 4
+    assert mine.failed_pings_are_errors
 
 
 def test_between_super_pods_the_network_is_tried_where_there_is_one() -> None:

@@ -145,7 +145,7 @@ def a3(number: int, pod: int | None = 0, count: int = 4, **changes: Any) -> Node
     """A node of A3 on which all is well, in a super pod or in none."""
     places = {i: Answered(None if pod is None else place(number, i, pod)) for i in range(count)}
     return facts(
-        number, **chips(number, "Ascend910", count), super_pods=Answered(places), **changes
+        number, **chips(number, "Ascend910", count) | {"super_pods": Answered(places), **changes}
     )
 
 

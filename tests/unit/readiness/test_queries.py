@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.query import NOT_ASKED, Answered, Fact, Unanswered, answer_to, value_of
+from ascendboot.facts.query import NOT_ASKED, Answered, Fact, Unanswered, answer_to
 from ascendboot.jobs.probe import parse_probe, probe_below
 from ascendboot.readiness.queries import (
     DeviceIps,
@@ -24,74 +24,52 @@ from ascendboot.readiness.queries import (
     JobFolder,
     JobRequirements,
     NodeProbe,
-    Packages,
     host_queries,
     work_queries,
 )
-from ascendboot.transport.api import Result
-from tests.unit.checks.well import node
+from tests.here import Here
+from tests.unit.checks.well import node, value
 from tests.unit.readiness.found import JOB
-
-BASH = shutil.which("bash") or "bash"
-ON_PATH = ("bash", "cat", "df", "grep", "head", "sleep", "timeout")
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Path:
     """A PATH with what the scripts need, and `base` beside it."""
-    for name in ON_PATH:
-        found = shutil.which(name)
-        assert found is not None
-        (tmp_path / name).symlink_to(found)
+    Here(tmp_path).link("bash", "cat", "df", "grep", "head", "sleep", "timeout")
     (tmp_path / "base/lab/env").mkdir(parents=True)
     return tmp_path
 
 
 def put(stage: Path, name: str, script: str) -> None:
-    (stage / name).unlink(missing_ok=True)  # it may be a link to the real one
-    (stage / name).write_text(f"#!/bin/bash\n{script}")
-    (stage / name).chmod(0o755)
+    Here(stage).put(name, script)
 
 
-def asked(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> NodeProbe:
+def answers(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> NodeProbe:
+    """The answers of the node; `changed` replaces texts of the command."""
     [command] = {fact.command for fact in facts.values()}
-    argv = list(command.argv[1:])
+    argv = command.argv
     for old, new in changed.items():
-        argv = [word.replace(old, new) for word in argv]
-    env = {"PATH": str(stage), "HOME": str(stage)}
-    done = subprocess.run([BASH, *argv], env=env, capture_output=True, check=False)
-    result = Result(
-        node="lab-1",
-        command=command,
-        exit_code=done.returncode,
-        stdout=done.stdout,
-        stderr=done.stderr,
-        duration_s=0.0,
-    )
+        argv = tuple(word.replace(old, new) for word in argv)
+    result = Here(stage, path="")(replace(command, argv=argv)).to(command)
     return NodeProbe.of({name: answer_to(fact, result) for name, fact in facts.items()})
 
 
 def of_work(stage: Path, **changes: Any) -> NodeProbe:
     plain: dict[str, Any] = {"base": PurePosixPath(stage / "base/lab"), "python": sys.executable}
     job: JobRequirements = replace(JOB, **{**plain, **changes})
-    return asked(stage, work_queries(job, node(1)))
+    return answers(stage, work_queries(job, node(1)))
 
 
 def test_versions_come_from_the_environment_of_the_node(stage: Path) -> None:
     packages = stage / "extra"
-    for name in (
-        "torch-2.1.0+cpu.dist-info",
-        "Torch_NPU-2.1.0.post3-py3.10.egg-info",
-        "x-1.dist-info",
-    ):
-        (packages / name).mkdir(parents=True)
+    for name in ("torch-2.1.0+cpu.dist", "Torch_NPU-2.1.0.post3-py3.10.egg", "x-1.dist"):
+        (packages / f"{name}-info").mkdir(parents=True)
     (stage / "base/lab/env/node.env").write_text(f"echo noise; export PYTHONPATH={packages}\n")
     script = stage / "main.py"
     script.write_text(
         "import os, mindspore.nn as n\nfrom torch.nn import functional\nimports = 1\n"
     )
-    found = value_of(of_work(stage, script=PurePosixPath(script)).packages)
-    assert found is not None
+    found = value(of_work(stage, script=PurePosixPath(script)).packages)
     assert found.python == ".".join(map(str, sys.version_info[:3]))
     assert {k: v for k, v in found.versions.items() if k.startswith("torch")} == {
         "torch": "2.1.0+cpu",
@@ -117,16 +95,13 @@ def test_how_a_script_begins(stage: Path, content: bytes, opening: str) -> None:
     assert of_work(stage, script=PurePosixPath(stage)).opening == Answered("")
 
 
-def test_data_that_is_there_is_not_told_of(stage: Path) -> None:
+def test_only_data_that_cannot_be_read_is_named(stage: Path) -> None:
     there, away = stage / "data; touch x", stage / "away"
     there.mkdir()
     (there / "file").touch()
     paths = (there, there / "file", away, stage / "locked")
-    put(
-        stage,
-        "timeout",
-        f'[[ "$*" != *locked ]] || exit 137\nexec {shutil.which("timeout")} "$@"\n',
-    )
+    exec_ = f'exec {shutil.which("timeout")} "$@"'
+    put(stage, "timeout", f'[[ "$*" != *locked ]] || exit 137\n{exec_}')
     found = of_work(stage, data=tuple(map(str, paths)))
     assert found.data == Answered((("absent", str(away)), ("silent", str(stage / "locked"))))
     assert of_work(stage).data == NOT_ASKED
@@ -145,9 +120,8 @@ def test_programs_and_modules_that_are_not_there(stage: Path) -> None:
     )
     assert isinstance(bare.packages, Unanswered)
     assert bare.packages.kind == "missing"
-    there = value_of(of_work(stage, mpirun="", module="nothing_of_that").packages)
-    assert isinstance(there, Packages)
-    assert there.lacks == "nothing_of_that"
+    there = of_work(stage, mpirun="", module="nothing_of_that")
+    assert value(there.packages).lacks == "nothing_of_that"
 
 
 def test_where_nothing_is_compared_no_interpreter_is_started(stage: Path) -> None:
@@ -173,8 +147,10 @@ def test_a_launcher_is_looked_for_where_its_ranks_are_not(stage: Path) -> None:
     found = [of_work(stage)]
     (folder / "open").touch()
     found.append(of_work(stage))
-    folders = [jobs.folders for probe in found if (jobs := value_of(probe.jobs))]
-    assert folders == [(), (JobFolder("t-elsewhere", "gone", str(folder)),)]
+    assert [value(probe.jobs).folders for probe in found] == [
+        (),
+        (JobFolder("t-elsewhere", "gone", str(folder)),),
+    ]
 
 
 def start_of(pid: int) -> str:
@@ -193,8 +169,7 @@ def test_what_lives_of_jobs_of_any_cluster(
         "none": "",
     }[launcher]
     (folder / "events").write_text(f"{of_launcher}rank 0 pid {rank.pid} start 5\n")
-    jobs = value_of(of_work(stage).jobs)
-    assert jobs is not None
+    jobs = value(of_work(stage).jobs)
     mine = [process for process in jobs.processes if process.job_id == "t-before"]
     assert [(process.pid, process.command) for process in mine] == [(rank.pid, "/bin/sleep 60")]
     assert [f for f in jobs.folders if f.job_id == "t-before"] == [
@@ -215,31 +190,26 @@ def test_a_variable_that_any_user_can_set_makes_no_job(stage: Path, who: str) ->
     env, user = {"ASCENDBOOT_JOB_ID": "t-forged"}, "nobody" if "another" in who else None
     with subprocess.Popen([program, "60"], env=env, user=user) as process:
         try:
-            jobs = value_of(of_work(stage).jobs)
-            probe = subprocess.run(
-                [BASH, *probe_below(f"b={stage}/base/lab\n").argv[1:]],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
+            jobs = value(of_work(stage).jobs)
+            command = probe_below(f"b={stage}/base/lab\n")
+            probe = Here(stage)(command).to(command)
         finally:
             process.kill()
             shutil.rmtree(program.parent)
-    assert jobs is not None
     assert [each for each in jobs.processes if each.job_id == "t-forged"] == []
-    assert not parse_probe(probe.stdout)["t-forged"].is_alive
+    assert not parse_probe(probe.text)["t-forged"].is_alive
 
 
-def test_only_where_somebody_listens_it_is_asked_who(stage: Path) -> None:
+def test_the_holder_of_a_port_is_queried_only_if_it_is_in_use(stage: Path) -> None:
     put(stage, "ss", "echo 'LISTEN 0 1 127.0.0.1:7 0.0.0.0:* users:((\"x\",pid=3,fd=4))'")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        taken = value_of(of_work(stage, meeting_port=port, sshd_port=None).listeners)
+        taken = value(of_work(stage, meeting_port=port, sshd_port=None).listeners)
         (stage / "base/lab/sshd").mkdir()
         (stage / "base/lab/sshd/started").write_text("4194304 1 digest -\n")
-        instead = value_of(of_work(stage, meeting_port=None, sshd_port=port).listeners)
+        instead = value(of_work(stage, meeting_port=None, sshd_port=port).listeners)
     free = of_work(stage, meeting_port=port, sshd_port=None, hccl_ports={"lab-1": (), "lab-2": ()})
-    assert [(found.port, found.pid) for found in taken or ()] == [(7, 3)]
+    assert [(found.port, found.pid) for found in taken] == [(7, 3)]
     assert instead == taken
     assert free.listeners == Answered(())
 
@@ -255,9 +225,7 @@ def test_our_own_sshd_keeps_its_port(stage: Path) -> None:
 
 
 def test_room_is_measured_where_the_job_will_be(stage: Path) -> None:
-    disk = value_of(of_work(stage).disk)
-    assert disk is not None
-    assert disk.free_bytes > 0
+    assert value(of_work(stage).disk).free_bytes > 0
 
 
 TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/usual.txt").read_text()
@@ -277,13 +245,13 @@ def test_users_of_devices_and_addresses_that_changed(
     )
     conf = "address_0=198.19.1.0\naddress_2=198.19.9.2\r\nnetmask_2=255.255.0.0\n"
     (stage / "hccn.conf").write_text(conf)
-    told = asked(stage, host_queries(JOB, node(1)), **{"/etc/hccn.conf": f"{stage}/hccn.conf"})
-    assert told.holders == Answered(
+    probe = answers(stage, host_queries(JOB, node(1)), **{"/etc/hccn.conf": f"{stage}/hccn.conf"})
+    assert probe.holders == Answered(
         (Holder(rank.pid, (1,), "t-before", "/bin/sleep 60"), Holder(4194303, (1,)))
     )
-    assert told.present == Answered((0, 1))
-    assert told.health == Answered({0: "OK", 1: "OK"})
-    assert told.device_ips == Answered(
+    assert probe.present == Answered((0, 1))
+    assert probe.health == Answered({0: "OK", 1: "OK"})
+    assert probe.device_ips == Answered(
         DeviceIps({0: "198.19.1.0", 2: "198.19.9.2"}, {2: Answered("198.19.7.2")})
     )
 
@@ -294,19 +262,19 @@ def test_item_10_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
 ) -> None:
     (stage / "table").write_text(TABLE.replace("Bus-Id", "Phy-ID") if is_a3 else TABLE)
     put(stage, "npu-smi", f"cat {stage}/table\n")
-    answers = (
+    lines = (
         "case $3$2 in -link1) echo link status: DOWN ;; -link*) echo link status: UP ;;\n"
         '  *) echo "dev_id:$2, tls switch[$(($2 == 0))](0:disable, 1:enable)" ;; esac\n'
     )
-    put(stage, "hccn_tool", f'echo "$*" >>{stage}/calls\n{answers}')
+    put(stage, "hccn_tool", f'echo "$*" >>{stage}/calls\n{lines}')
     skipped = frozenset({"device-ips"})
     job = replace(JOB, skipped=skipped, linked={"lab-1": (0, 1)}, crosses_pods=crosses_pods)
-    told = asked(stage, host_queries(job, node(1)))
+    probe = answers(stage, host_queries(job, node(1)))
     if is_a3 and not crosses_pods:
-        assert told.ports == Answered(DevicePorts())
+        assert probe.ports == Answered(DevicePorts())
         return
     on, off = Answered(value=True), Answered(value=False)
-    assert told.ports == Answered(DevicePorts({0: on, 1: off}, {0: on, 1: off}))
+    assert probe.ports == Answered(DevicePorts({0: on, 1: off}, {0: on, 1: off}))
     calls = ["-i 0 -link -g", "-i 1 -link -g", "-i 0 -tls -g", "-i 1 -tls -g"]
     assert (stage / "calls").read_text().splitlines() == calls
     no_checks = replace(job, skipped=skipped | {"links", "tls", "devices"})
@@ -325,7 +293,7 @@ def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[Node
     which = "[ $# = 1 ] && echo table || echo mapping"
     put(stage, "npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/$({which})\n')
     job = replace(JOB, skipped=frozenset({"device-ips"}))
-    return asked(stage, host_queries(job, node(1))), (stage / "calls").read_text()
+    return answers(stage, host_queries(job, node(1))), (stage / "calls").read_text()
 
 
 @pytest.mark.parametrize(
@@ -338,16 +306,16 @@ def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[Node
 def test_npus_that_do_not_count_from_0_are_known_by_their_physical_ids(
     stage: Path, first: int, mapping: str, asked_: str
 ) -> None:
-    told, calls = of_npus_that_count_from(stage, first, mapping)
+    probe, calls = of_npus_that_count_from(stage, first, mapping)
     assert calls == asked_
-    assert told.present == Answered((0, 1))
-    assert told.health == Answered({0: "OK", 1: "Alarm"})
-    assert told.holders == Answered((Holder(4194303, (1,)),))
+    assert probe.present == Answered((0, 1))
+    assert probe.health == Answered({0: "OK", 1: "Alarm"})
+    assert probe.holders == Answered((Holder(4194303, (1,)),))
 
 
-def test_npus_whose_physical_ids_are_not_told_are_taken_for_no_others(stage: Path) -> None:
-    told, _ = of_npus_that_count_from(stage, 1, "1 0 0\n")
-    for answer in (told.holders, told.present, told.health):
+def test_npus_without_physical_ids_are_taken_for_no_others(stage: Path) -> None:
+    probe, _ = of_npus_that_count_from(stage, 1, "1 0 0\n")
+    for answer in (probe.holders, probe.present, probe.health):
         assert isinstance(answer, Unanswered)
         assert "npu-smi info -m: line 2 not understood" in answer.message
 
@@ -357,17 +325,17 @@ def test_physical_ids_of_the_table_itself_cost_one_call(stage: Path) -> None:
     put(stage, "npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/table\n')
     (stage / "table").write_text(text)
     job = replace(JOB, skipped=frozenset({"device-ips"}))
-    assert asked(stage, host_queries(job, node(1))).present == Answered(tuple(range(16)))
+    assert answers(stage, host_queries(job, node(1))).present == Answered(tuple(range(16)))
     assert (stage / "calls").read_text() == "info\n"
 
 
 def test_a_host_side_without_tools_or_with_a_busy_one(stage: Path) -> None:
     facts = host_queries(JOB, node(1))
-    bare = asked(stage, facts, **{"/etc/hccn.conf": f"{stage}/none", "/usr/local": str(stage)})
+    bare = answers(stage, facts, **{"/etc/hccn.conf": f"{stage}/none", "/usr/local": str(stage)})
     assert isinstance(bare.holders, Unanswered)
     assert bare.holders.kind == "missing"
     assert bare.device_ips == Answered(DeviceIps({}))
     put(stage, "npu-smi", "echo 'dcmi model initialized failed, because the device is used. x'\n")
-    busy = asked(stage, facts, **{"/etc/hccn.conf": f"{stage}/none"})
+    busy = answers(stage, facts, **{"/etc/hccn.conf": f"{stage}/none"})
     assert isinstance(busy.holders, Unanswered)
     assert busy.holders.kind == "busy"
