@@ -190,12 +190,6 @@ def test_a_launcher_that_failed_before_any_rank(tmp_path: Path) -> None:
     assert said in found.message
 
 
-def test_a_launcher_whose_words_are_not_known_speaks_for_itself(tmp_path: Path) -> None:
-    (tmp_path / "launcher.log").write_text("something else\n")
-    found = report(progress(launcher=1), tmp_path)
-    assert (found.cause, found.message) == (None, "something else")
-
-
 @pytest.mark.parametrize(
     ("line", "word"),
     [

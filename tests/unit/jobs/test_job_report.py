@@ -143,7 +143,7 @@ def test_the_launcher_failed_before_any_rank(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("\n\n".join(("-" * 70, *lines, "-" * 70)))
     found = report(progress(launcher=255), tmp_path)
     assert (found.state, found.exit_code) == (JobState.FAILED, 255)
-    assert found.first_failure is None
+    assert (found.first_failure, found.cause) == (None, None)
     assert found.message.splitlines() == [*lines[:5], "…", *lines[-5:]]
 
 

@@ -1,26 +1,13 @@
-"""Answers of nodes to the end of a job; and on how many nodes work goes on at once."""
+"""Answers of nodes when a job is ended."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
 
-import pytest
-
-from ascendboot.errors import CommandError, UnreachableError
-from ascendboot.jobs.probe import probe_jobs
-from ascendboot.jobs.start import start_detached
-from ascendboot.jobs.stop import Survivor, Terminated, end_ranks, stop_job, terminate_processes
+from ascendboot.errors import CommandError
+from ascendboot.jobs.stop import Survivor, Terminated, stop_job, terminate_processes
 from ascendboot.launch.launchers import ends_within_s
-from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import Placement, Slot
-from ascendboot.transport.api import Command
 from tests.fake_transport import Answer, FakeTransport
-from tests.unit.launch.request import TORCHRUN, node
 
 FOLDER = PurePosixPath("/base/jobs/job-1")
 
@@ -56,13 +43,6 @@ def test_an_answer_that_is_not_understood() -> None:
     )
 
 
-def test_one_node_that_is_gone_does_not_hide_the_others() -> None:
-    gone = FakeTransport("b", unreachable="b is off")
-    found = terminate_processes({"a": answering("a", ""), "b": gone}, FOLDER, grace_s=1, forks=4)
-    assert found["a"] == Terminated()
-    assert isinstance(found["b"], UnreachableError)
-
-
 def test_the_times_are_given_in_tenths_and_bound_the_command() -> None:
     transport = answering("a", "")
     terminate_processes({"a": transport}, FOLDER, linger_s=0.5, grace_s=2, forks=4)
@@ -80,43 +60,3 @@ def test_a_launcher_that_cannot_be_asked_is_not_waited_for() -> None:
 
 def test_mpirun_counts_the_grace_time_twice() -> None:
     assert (ends_within_s(0.0), ends_within_s(10.0)) == (11.0, 29.0)
-
-
-NODES = tuple(f"a-{number}" for number in range(1, 7))
-SLOTS = tuple(Slot(node(name, f"192.0.2.1{name[-1]}"), 0, None, 0) for name in NODES)
-PLAN = plan(replace(TORCHRUN, placement=Placement(SLOTS)))
-
-
-class Busy:
-    """Answers commands, and counts how many are under way at once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running = 0
-        self.most = 0
-        self.transports = {name: FakeTransport(name, rules=[self]) for name in NODES}
-
-    def __call__(self, command: Command) -> Answer:
-        with self._lock:
-            self._running += 1
-            self.most = max(self.most, self._running)
-        time.sleep(0.02)
-        with self._lock:
-            self._running -= 1
-        return Answer("")
-
-
-@pytest.mark.parametrize(
-    "work",
-    [
-        lambda nodes: start_detached(PLAN, nodes, forks=3),
-        lambda nodes: probe_jobs(nodes, PLAN.job_folder.parent, ["job-1"], forks=3),
-        lambda nodes: end_ranks(nodes, PLAN.job_folder, forks=3),
-        lambda nodes: stop_job(nodes, PLAN.job_folder, primary="a-1", grace_s=1.0, forks=3),
-    ],
-    ids=["start", "probe", "end-ranks", "stop"],
-)
-def test_no_more_nodes_than_forks_work_at_once(work: Callable[[Any], object]) -> None:
-    busy = Busy()
-    work(busy.transports)
-    assert busy.most == 3
