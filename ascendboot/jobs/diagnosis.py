@@ -289,29 +289,33 @@ def _reason(
         return "no other rank logged an error of its own; the time of this error is unknown", ""
     if blame is _Blame.KILLED:
         return "all others only lost a peer; this rank was killed and logged no error", ""
-    why = "no other rank failed on its own"
-    unsure = ""
-    if second is not None:
-        name = f"{second.node}:{second.rank}"
-        if head.failed_at is None or second.failed_at is None:
-            why = "it logged an error of its own"
-            unsure = f"the time of the error of {name} is unknown"
-            if head.failed_at is None:
-                unsure = f"the time of its error is unknown; {name} may have failed first"
-        else:
-            gap_s = second.failed_at - head.failed_at
-            within_s = second.first_error.precision_s
-            within_s += uncertainty_s if second.node != head.node else 0.0
-            why = f"{gap_s:.3f} s before {name}, the next rank that failed on its own"
-            if gap_s <= within_s:
-                accuracy = f"times are only accurate to {within_s:.3g} s"
-                unsure = f"{name} may have failed first: {accuracy}"
     if head.is_killed_unseen:
         why = "the launcher reported its death; the wrapper that records its end died with it"
         unsure = ""
+    elif second is None:
+        why, unsure = "no other rank failed on its own", ""
+    else:
+        why, unsure = _lead(head, second, uncertainty_s)
     if len(same) > 1:
         why = "they failed in the same way, and no other rank failed before them"
     return why, unsure
+
+
+def _lead(head: RankEvidence, second: RankEvidence, uncertainty_s: float) -> tuple[str, str]:
+    """Return why `head` comes before `second`, and what makes it uncertain."""
+    name = f"{second.node}:{second.rank}"
+    why = "it logged an error of its own"
+    if head.failed_at is None:
+        return why, f"the time of its error is unknown; {name} may have failed first"
+    if second.failed_at is None:
+        return why, f"the time of the error of {name} is unknown"
+    gap_s = second.failed_at - head.failed_at
+    why = f"{gap_s:.3f} s before {name}, the next rank that failed on its own"
+    within_s = second.first_error.precision_s
+    within_s += uncertainty_s if second.node != head.node else 0.0
+    if gap_s > within_s:
+        return why, ""
+    return why, f"{name} may have failed first: times are only accurate to {within_s:.3g} s"
 
 
 def _title(kind: CauseKind, same: Sequence[RankEvidence], size: int) -> str:

@@ -1,4 +1,4 @@
-"""From clues to one verdict."""
+"""The cause of a failure, from the evidence of all ranks."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.follow import Reconnector
 from ascendboot.jobs.gather import Frames, LogGatherer, Selection
-from ascendboot.jobs.output import Lines, LogCopy, RankOutput, show_copy
+from ascendboot.jobs.output import Lines, LogCopy, RankOutput
 from ascendboot.launch.plan import JobRecord
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, Transport
@@ -47,21 +47,6 @@ def test_frames_are_taken_apart_whatever_pieces_they_come_in(seed: int) -> None:
 def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(NotUnderstoodError, match='line 1 not understood: "hello"'):
         list(Frames().feed(b"hello\n"))
-
-
-def test_a_copy_is_completed_and_shown_from_its_beginning(tmp_path: Path) -> None:
-    path = tmp_path / "rank.0.log"
-    path.write_bytes(b"one\ntw")
-    shown: list[bytes] = []
-    copy = LogCopy(path, Lines(b"n:0 | "), RankOutput(shown.append), resumes=True)
-    assert copy.size == 6
-    copy.give(b"o\nend")
-    copy.close()
-    assert path.read_bytes() == b"one\ntwo\nend"
-    assert b"".join(shown) == b"n:0 | one\nn:0 | two\nn:0 | end\n"
-    again: list[bytes] = []
-    show_copy(path, Lines(b"n:0 | "), RankOutput(again.append))
-    assert b"".join(again) == b"".join(shown)
 
 
 def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -> None:
