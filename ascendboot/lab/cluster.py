@@ -393,8 +393,6 @@ def _take_down(lab_id: str) -> None:
             links.end_wire(record, node)
             nodes.remove_cgroups(record.disk(node.name))
     links.take_down(prefix_of(lab_id))
-    for place in records.mounts_below(records.ROOT / lab_id):
-        run(["umount", "-n", "-l", str(place)], purpose=f"unmount {place}")
     if record:
         for path in (INVENTORY, _IDENTITY, _KNOWN_HOSTS):
             with suppress(NotADirectoryError):
@@ -413,7 +411,7 @@ def _remove_namespace_folder() -> None:
     note.unlink()
     if not links.NAMESPACES.is_dir() or any(links.NAMESPACES.iterdir()):
         return
-    while links.NAMESPACES in records.mounted():
+    while records.mounts_below(links.NAMESPACES):
         run(["umount", "-n", str(links.NAMESPACES)], purpose="unmount /run/netns")
     links.NAMESPACES.rmdir()
 

@@ -122,26 +122,35 @@ def of_id(lab_id: str) -> Record | None:
 
 
 def forget(lab_id: str) -> None:
-    """Remove the folder of a lab, in which nothing may be mounted."""
+    """Unmount everything below the folder of a lab, and remove the folder."""
     folder = ROOT / lab_id
-    if mounted := mounts_below(folder):
-        raise LabError(
-            f"lab {lab_id}: could not remove {folder}: {mounted[0]} is still mounted;"
-            f" unmount it and run invoke lab.down --lab {lab_id} again"
-        )
+    while places := mounts_below(folder):
+        run(["umount", "-n", "-l", *map(str, places)], purpose=f"unmount what is below {folder}")
     if folder.exists():
         shutil.rmtree(folder)
 
 
 def mounts_below(folder: Path) -> list[Path]:
-    """The mount points under a folder, innermost first."""
-    return sorted((place for place in mounted() if folder in place.parents), reverse=True)
+    """The mount points at and below a folder, innermost first.
+
+    Mounts that another one hides do not count: a namespace with a /run of its own keeps them in its
+    table, and cannot unmount them.
+    """
+    table = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    places = [(Path(fields[4]), fields[0]) for fields in table]
+    below = [(place, number) for place, number in places if place.is_relative_to(folder)]
+    return sorted((place for place, number in below if _mount_at(place) == number), reverse=True)
 
 
-def mounted() -> set[Path]:
-    """All mount points; unlike `Path.is_mount`, with those of a folder bound to itself."""
-    lines = Path("/proc/self/mounts").read_text().splitlines()
-    return {Path(line.split()[1]) for line in lines}
+def _mount_at(path: Path) -> str | None:
+    """The number of the mount that a path leads to."""
+    try:
+        handle = os.open(path, os.O_PATH)
+    except FileNotFoundError:
+        return None
+    info = Path(f"/proc/self/fdinfo/{handle}").read_text()
+    os.close(handle)
+    return info.partition("mnt_id:")[2].split()[0]
 
 
 def _lock() -> int | None:

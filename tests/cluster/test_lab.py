@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +15,9 @@ from ascendboot.inventory.load import load
 from ascendboot.lab.cluster import Lab, down, find, status_of, up
 from ascendboot.lab.faults import KINDS, Fault
 from ascendboot.lab.host import LabError, RangeInUseError, kill_all
-from ascendboot.lab.records import ROOT, of_id
+from ascendboot.lab.records import ROOT, mounts_below, of_id
 from ascendboot.lab.shape import Shape
-from ascendboot.model.files import fingerprint
-from tests.cluster.operating import ascendboot
+from tests.cluster.operating import PROGRAM, ascendboot
 
 Break = Callable[..., Fault]
 BringUp = Callable[..., Lab]
@@ -83,9 +81,6 @@ def _ns(lab: Lab, node: str) -> Path:
 
 
 def test_nodes_know_each_other_by_name(practice_cluster: Lab) -> None:
-    lines = ["127.0.0.1 localhost", *(f"{n.address} {n.name}" for n in practice_cluster.nodes)]
-    for node in practice_cluster.nodes:
-        assert said(practice_cluster, node.name, "cat", "/etc/hosts").splitlines() == lines
     command = ("bash", "-c", "read -r -N 4 word </dev/tcp/lab-2/22; echo $word")
     assert said(practice_cluster, "lab-1", *command) == "SSH-\n"
 
@@ -126,21 +121,9 @@ def test_a_node_can_set_its_own_network(practice_cluster: Lab) -> None:
 def test_a_home_of_roots_own(practice_cluster: Lab) -> None:
     home = said(practice_cluster, "lab-2", "find", "/root", "-maxdepth", "2", "-type", "f")
     assert sorted(home.split()) == ["/root/.bashrc", "/root/.profile", "/root/.ssh/authorized_keys"]
-    keys = said(practice_cluster, "lab-2", "cat", "/root/.ssh/authorized_keys").split("\n")
-    own = subprocess.run(
-        ["/usr/bin/ssh-keygen", "-y", "-f", practice_cluster.identity],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert keys == [own.stdout.strip(), ""]
+    assert said(practice_cluster, "lab-2", "grep", "-c", "", "/root/.ssh/authorized_keys") == "1\n"
     modes = said(practice_cluster, "lab-2", "stat", "-c%a", "/root/.ssh", "/root/.bashrc")
     assert modes == "700\n644\n"
-
-
-def test_the_interpreter_has_what_ranks_need(practice_cluster: Lab) -> None:
-    program = "import mpi4py, numpy, sys; print(sys.executable)"
-    assert ssh(practice_cluster, "lab-1", f"python3 -c '{program}'") == f"{sys.executable}\n"
 
 
 def test_the_demo_is_copied_and_the_operators_files_are_hidden(
@@ -164,43 +147,6 @@ def test_ssh_with_the_key_and_the_known_host_keys(practice_cluster: Lab) -> None
             node.name,
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         ]
-
-
-def test_sftp_works(practice_cluster: Lab, tmp_path: Path) -> None:
-    batch = tmp_path / "batch"
-    batch.write_text("pwd\n")
-    words = ("-b", str(batch))
-    options = ["-o", f"IdentityFile={practice_cluster.identity}", "-o", "BatchMode=yes"]
-    options += ["-o", f"UserKnownHostsFile={practice_cluster.known_hosts}"]
-    target = f"root@{practice_cluster.nodes[0].address}"
-    argv = ["/usr/bin/sftp", "-F", "none", *words, *options, target]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Remote working directory: /root")
-
-
-def test_the_sshd_is_configured_as_debian_does(practice_cluster: Lab) -> None:
-    lines = said(practice_cluster, "lab-1", "/usr/sbin/sshd", "-T").lower().splitlines()
-    assert {
-        "port 22",
-        "usepam yes",
-        "permitrootlogin without-password",
-        "passwordauthentication no",
-        "maxstartups 10:30:100",
-        "subsystem sftp /usr/lib/openssh/sftp-server",
-    } <= set(lines)
-
-
-def test_the_inventory_says_what_runs(practice_cluster: Lab) -> None:
-    lab = practice_cluster
-    cluster = load(lab.inventory)
-    assert [(n.name, n.address, n.device_count) for n in cluster.nodes] == [
-        (n.name, str(n.address), 8) for n in lab.nodes
-    ]
-    for node in cluster.nodes:
-        key = said(lab, node.name, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
-        assert node.ssh.fingerprint == fingerprint(key)
-        assert node.ssh.identity == str(lab.identity)
-    assert lab.identity.stat().st_mode & 0o777 == 0o600
 
 
 def test_exec_hands_over_input_and_reports_failure(practice_cluster: Lab) -> None:
@@ -229,17 +175,6 @@ def test_nodes_and_machine_do_not_reach_npus_themselves(practice_cluster: Lab) -
     target = practice_cluster.nodes[0].devices[0].device_ip or ""
     ping = ["ping", "-n", "-c", "1", "-W", "1", target]
     assert practice_cluster.exec("lab-1", ping, check=False).returncode == 2
-
-
-def test_conf_and_device_agree(practice_cluster: Lab) -> None:
-    lab = practice_cluster
-    conf = said(lab, "lab-2", "cat", "/etc/hccn.conf").splitlines()
-    for device in lab.node("lab-2").devices:
-        _, out, _ = hccn(lab, "lab-2", "-i", str(device.device_id), "-ip", "-g")
-        address, netmask = (line.split(":")[1] for line in out.splitlines())
-        assert address == device.device_ip
-        assert f"address_{device.device_id}={address}" in conf
-        assert f"netmask_{device.device_id}={netmask}" in conf
 
 
 def test_hccn_tool_is_not_on_the_path_and_npu_smi_is(practice_cluster: Lab) -> None:
@@ -276,23 +211,6 @@ def test_one_device_of_a_fault_of_all_is_taken_back(practice_cluster: Lab, fault
     status = status_of(practice_cluster)[0]
     assert status.links == {number: number == 3 for number in range(8)}
     assert {f.device for f in status.faults} == set(range(8)) - {3}
-
-
-def test_npu_missing(practice_cluster: Lab, fault: Break) -> None:
-    fault("lab-2", "npu-missing", device=5)
-    listed = said(practice_cluster, "lab-2", "npu-smi", "info", "-l")
-    gone = hccn(practice_cluster, "lab-2", "-i", "5", "-ip", "-g")
-    assert gone == (4, "", "Get invalid device id.\n")
-    assert listed.splitlines()[0].split() == ["Total", "Count", ":", "7"]
-    practice_cluster.undo("lab-2", "npu-missing")
-    assert said(practice_cluster, "lab-2", "npu-smi", "info", "-l").split()[3] == "8"
-
-
-def test_busy_for_some_calls(practice_cluster: Lab, fault: Break) -> None:
-    fault("lab-1", "busy", device=0, times=2)
-    codes = [hccn(practice_cluster, "lab-1", "-i", "0", "-ip", "-g")[0] for _ in range(3)]
-    assert codes == [11, 11, 0]
-    assert practice_cluster.faults("lab-1") == []
 
 
 def test_no_sshd_refuses_connections_until_undone(practice_cluster: Lab, fault: Break) -> None:
@@ -344,9 +262,7 @@ def test_undoing_what_is_not_broken_changes_nothing(practice_cluster: Lab) -> No
 
 def traces(lab: Lab, inodes: set[Path]) -> list[str]:
     """Everything on the machine that still is of this lab."""
-    found = [
-        line for line in Path("/proc/self/mounts").read_text().splitlines() if lab.lab_id in line
-    ]
+    found = [str(place) for place in mounts_below(Path("/run")) if lab.lab_id in str(place)]
     for folder in ("/run/netns", "/sys/class/net", str(ROOT)):
         found += [str(p) for p in Path(folder).glob("*") if lab.lab_id in p.name]
     for process in Path("/proc").glob("[0-9]*"):
@@ -374,6 +290,18 @@ def test_down_leaves_no_trace(bring_up: BringUp, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["keeper", "mine"]
     assert find(tmp_path) is None
     down(lab.lab_id)
+
+
+def test_down_where_another_run_hides_a_lab_of_the_same_id(
+    practice_cluster: Lab, tmp_path: Path
+) -> None:
+    networks = f"{practice_cluster.shape.management},{practice_cluster.shape.npu}"
+    up_words = f"lab.up --nodes 1 --devices 1 --no-containers --network {networks}"
+    script = f"mount -t tmpfs run /run && {PROGRAM} {up_words} && {PROGRAM} lab.down"
+    apart = ["/usr/bin/unshare", "--mount", "--net", "bash", "-c", script]
+    done = subprocess.run(apart, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "The practice cluster is down."
 
 
 def test_down_when_half_of_it_is_gone(bring_up: BringUp) -> None:
@@ -446,14 +374,6 @@ def test_ranges_of_another_lab_are_refused(bring_up: BringUp, tmp_path: Path) ->
         up(lab.shape, directory=tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert ssh(lab, "lab-1", "hostname") == "lab-1\n"
-
-
-def test_two_labs_run_side_by_side(bring_up: BringUp, practice_cluster: Lab) -> None:
-    lab = bring_up(nodes=2, devices=1)
-    assert lab.lab_id != practice_cluster.lab_id
-    assert ssh(lab, "lab-2", "hostname") == ssh(practice_cluster, "lab-2", "hostname") == "lab-2\n"
-    down(lab.lab_id)
-    assert ssh(practice_cluster, "lab-2", "hostname") == "lab-2\n"
 
 
 def test_labs_of_two_directories_take_other_ranges_by_themselves(tmp_path: Path) -> None:
@@ -559,15 +479,10 @@ def test_down_does_not_say_that_a_lab_is_down_which_never_was(tmp_path: Path) ->
             2,
             "lab.up: --containers and --no-containers contradict; leave one out\n",
         ),
-        (("lab.up", "--nodes", "0"), 2, "--nodes: 0 cannot be; from 1 to 254 can\n"),
-        *(
-            (
-                (verb, "--lab", word.strip('"')),
-                2,
-                f"--lab: {word} is not the id of a lab, such as c6120000; lab.status lists them\n",
-            )
-            for verb in ("lab.down", "lab.status")
-            for word in ('"nix"', '"../nix"')
+        (
+            ("lab.down", "--lab", "../nix"),
+            2,
+            '--lab: "../nix" is not the id of a lab, such as c6120000; lab.status lists them\n',
         ),
         (
             ("lab.fault", "lab-1", "busy", "--lab", "00000000"),

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ascendboot.errors import UsageError
-from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers import hccn_tool as hccn_tool_parser
 from ascendboot.lab import faults
 from ascendboot.lab.cluster import Lab, down, status_of
@@ -38,32 +35,6 @@ def wrote(lab: Lab, node: str, path: str) -> str:
     """ "" when a byte could be written there, else what bash said."""
     script = f"echo x >{path} && rm {path}"
     return lab.exec(node, ["bash", "-c", script], check=False).stderr.decode()
-
-
-# ------------------------------------------------------------------------------------- the NPUs
-
-
-def switches(lab: Lab, node: str) -> list[bool]:
-    numbers = [str(device.device_id) for device in lab.node(node).devices]
-    texts = (said(lab, node, HCCN_TOOL, "-i", number, "-tls", "-g") for number in numbers)
-    return [hccn_tool.parse_tls(text, "hccn_tool") for text in texts]
-
-
-def test_tls_of_one_device_differs(practice_cluster: Lab, fault: Break) -> None:
-    fault("lab-1", "tls", device=6)
-    assert switches(practice_cluster, "lab-1") == [False] * 6 + [True, False]
-    practice_cluster.undo("lab-1", "tls")
-    assert switches(practice_cluster, "lab-1") == [False] * 8
-
-
-def test_an_alarm_is_one_npus(practice_cluster: Lab, fault: Break) -> None:
-    fault("lab-2", "npu-alarm", device=4)
-    rows = said(practice_cluster, "lab-2", "npu-smi", "info").splitlines()
-    ill = [row.split()[1] for row in rows if " Alarm " in row]
-    health = said(
-        practice_cluster, "lab-2", "npu-smi", "info", "-t", "health", "-i", "4", "-c", "0"
-    )
-    assert (ill, health.splitlines()[0].split(": ")[1]) == (["4"], "Alarm")
 
 
 # -------------------------------------------------------------------------------- /etc/hccn.conf
@@ -210,20 +181,6 @@ def test_down_ends_the_slow_wire(bring_up: BringUp) -> None:
 # -------------------------------------------------------------------------------------- the clock
 
 
-@pytest.mark.parametrize("seconds", [90, -3600])
-def test_date_is_off(practice_cluster: Lab, fault: Break, seconds: int) -> None:
-    lab = practice_cluster
-    fault("lab-1", "clock", seconds=seconds)
-    ahead = int(said(lab, "lab-1", "date", "-u", "+%s")) - time.time()
-    others = int(said(lab, "lab-2", "date", "+%s")) - time.time()
-    fixed = said(lab, "lab-1", "date", "-u", "-d", "@86400", "+%F")
-    assert abs(ahead - seconds) < 5
-    assert abs(others) < 5
-    assert fixed == "1970-01-02\n"
-    lab.undo("lab-1", "clock")
-    assert abs(int(said(lab, "lab-1", "date", "+%s")) - time.time()) < 5
-
-
 def test_sshd_lives_by_the_clock_of_its_node(
     practice_cluster: Lab, fault: Break, tmp_path: Path
 ) -> None:
@@ -280,12 +237,6 @@ def test_a_fault_that_cannot_be_made_leaves_no_mark(bring_up: BringUp) -> None:
     with pytest.raises(LabError, match="lab-1: could not change the fault: bash exited"):
         lab.fault("lab-1", "stale-hccn-conf")
     assert lab.faults("lab-1") == []
-
-
-def test_options_of_other_faults_are_refused(practice_cluster: Lab) -> None:
-    with pytest.raises(UsageError, match=r"^lab.fault: --seconds is how far clock is ahead"):
-        practice_cluster.fault("lab-1", "delay", seconds=3)
-    assert practice_cluster.faults("lab-1") == []
 
 
 @pytest.mark.parametrize(
