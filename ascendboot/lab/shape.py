@@ -28,7 +28,7 @@ def world_text(shape: Shape, node: LabNode) -> str:
     ]
     lines.extend(
         f"device {device.device_id} address={device.device_ip} netmask={shape.npu.netmask}"
-        f" gateway={shape.gateway} netdetect={shape.gateway} tls=0 hccp=no"
+        f" gateway={shape.gateway} netdetect={shape.gateway} tls=0"
         for device in node.devices
     )
     for device in node.devices if shape.product == "a3" else ():

@@ -156,6 +156,23 @@ class Operator:
         return {name: text for name, text in found.items() if text}
 
 
+def ssh(
+    lab: Lab, node: str, *argv: str, identity: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command over OpenSSH with the lab's key, or another; host keys are checked."""
+    options = {
+        "IdentityFile": identity or lab.identity,
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": lab.known_hosts,
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "BatchMode": "yes",
+    }
+    words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    command = ["ssh", "-n", "-F", "none", *words, f"root@{lab.node(node).address}", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
 def heal(lab: Lab) -> None:
     """End every fault of every node."""
     for node in lab.nodes:

@@ -17,7 +17,7 @@ from ascendboot.lab.faults import KINDS, Fault
 from ascendboot.lab.host import LabError, RangeInUseError, kill_all
 from ascendboot.lab.records import ROOT, mounts_below, of_id
 from ascendboot.lab.shape import Shape
-from tests.cluster.operating import PROGRAM, ascendboot
+from tests.cluster.operating import PROGRAM, ascendboot, ssh
 
 Break = Callable[..., Fault]
 BringUp = Callable[..., Lab]
@@ -34,30 +34,6 @@ def said(lab: Lab, node: str, *argv: str) -> str:
 def hccn(lab: Lab, node: str, *words: str) -> tuple[int, str, str]:
     done = lab.exec(node, [HCCN_TOOL, *words], check=False)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
-def ssh(lab: Lab, node: str, *argv: str, program: str = "/usr/bin/ssh") -> str:
-    """What a command prints over SSH, from the operator's side, with host keys checked."""
-    options = {
-        "IdentityFile": lab.identity,
-        "IdentitiesOnly": "yes",
-        "UserKnownHostsFile": lab.known_hosts,
-        "GlobalKnownHostsFile": "/dev/null",
-        "StrictHostKeyChecking": "yes",
-        "BatchMode": "yes",
-    }
-    words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-    target = f"root@{lab.node(node).address}"
-    done = subprocess.run(
-        [program, "-F", "none", *words, target, *argv],
-        capture_output=True,
-        text=True,
-        check=False,
-        input="",
-        timeout=30,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # ------------------------------------------------------------------------- the nodes are servers
@@ -143,7 +119,7 @@ def test_the_demo_is_copied_and_the_operators_files_are_hidden(
 
 def test_ssh_with_the_key_and_the_known_host_keys(practice_cluster: Lab) -> None:
     for node in practice_cluster.nodes:
-        assert ssh(practice_cluster, node.name, "hostname; echo $PATH").splitlines() == [
+        assert ssh(practice_cluster, node.name, "hostname; echo $PATH").stdout.splitlines() == [
             node.name,
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         ]
@@ -178,7 +154,7 @@ def test_nodes_and_machine_do_not_reach_npus_themselves(practice_cluster: Lab) -
 
 
 def test_hccn_tool_is_not_on_the_path_and_npu_smi_is(practice_cluster: Lab) -> None:
-    assert ssh(practice_cluster, "lab-1", "command -v hccn_tool npu-smi") == (
+    assert ssh(practice_cluster, "lab-1", "command -v hccn_tool npu-smi").stdout == (
         "/usr/local/bin/npu-smi\n"
     )
 
@@ -220,7 +196,7 @@ def test_no_sshd_refuses_connections_until_undone(practice_cluster: Lab, fault: 
         socket.create_connection(address, timeout=5)
     assert said(practice_cluster, "lab-1", "hostname") == "lab-1\n"
     practice_cluster.undo("lab-1", "no-sshd")
-    assert ssh(practice_cluster, "lab-1", "hostname") == "lab-1\n"
+    assert ssh(practice_cluster, "lab-1", "hostname").stdout == "lab-1\n"
 
 
 def test_a_node_that_was_down_comes_back_as_itself(practice_cluster: Lab, fault: Break) -> None:
@@ -235,7 +211,7 @@ def test_a_node_that_was_down_comes_back_as_itself(practice_cluster: Lab, fault:
     down_now = status_of(lab)[1]
     assert (down_now.up, down_now.ssh, any(down_now.links.values())) == (False, False, False)
     lab.undo("lab-2", "node-down")
-    listed = ssh(lab, "lab-2", "ls /etc/kept /root/kept; find /tmp -name lost")
+    listed = ssh(lab, "lab-2", "ls /etc/kept /root/kept; find /tmp -name lost").stdout
     assert listed.split() == ["/etc/kept", "/root/kept"]
     assert status_of(lab)[1].links == {number: number != 1 for number in range(8)}
 
@@ -373,7 +349,7 @@ def test_ranges_of_another_lab_are_refused(bring_up: BringUp, tmp_path: Path) ->
     with pytest.raises(RangeInUseError, match=f"used by the lab {lab.lab_id} of {lab.directory}"):
         up(lab.shape, directory=tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert ssh(lab, "lab-1", "hostname") == "lab-1\n"
+    assert ssh(lab, "lab-1", "hostname").stdout == "lab-1\n"
 
 
 def test_labs_of_two_directories_take_other_ranges_by_themselves(tmp_path: Path) -> None:
@@ -420,7 +396,7 @@ def test_an_up_that_was_killed_is_begun_again(bring_up: BringUp) -> None:
     again = up(lab.shape, directory=lab.directory)
     assert before
     assert not before.alive
-    assert ssh(again, "lab-1", "hostname") == "lab-1\n"
+    assert ssh(again, "lab-1", "hostname").stdout == "lab-1\n"
 
 
 # ------------------------------------------------------------------------------ the command line

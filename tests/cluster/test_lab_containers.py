@@ -10,12 +10,9 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import UsageError
-from ascendboot.inventory.load import load
-from ascendboot.lab.cluster import Lab, down, status_of, up
-from ascendboot.lab.host import LabError
+from ascendboot.lab.cluster import Lab, down, status_of
 from ascendboot.lab.records import of_id
-from ascendboot.lab.shape import Shape
-from tests.cluster.operating import PROGRAM, ascendboot, heal
+from tests.cluster.operating import PROGRAM, Operator, ascendboot, heal
 
 BringUp = Callable[..., Lab]
 
@@ -24,84 +21,59 @@ pytestmark = pytest.mark.cluster
 START = "/usr/local/Ascend/lab/start-container"
 
 
-def on_node(lab: Lab, node: str, script: str, *, check: bool = True) -> str:
-    return lab.exec(node, ["bash", "-c", script], check=check).stdout.decode()
-
-
-def inside(lab: Lab, node: str, script: str, *, engine: str = "podman") -> str:
-    """What a script prints in the container, by plain `exec` on the node."""
-    argv = [engine, "exec", "-i", "rec-sdk", "bash", "-s"]
-    return lab.exec(node, argv, input=script.encode()).stdout.decode()
-
-
-def test_the_inventory_states_the_container(container_cluster: Lab) -> None:
-    nodes = load(container_cluster.inventory).nodes
-    assert [node.container for node in nodes] == ["rec-sdk", "rec-sdk"]
-
-
 @pytest.mark.parametrize("engine", ["podman", "docker"])
 def test_either_name_of_the_engine_reaches_in(container_cluster: Lab, engine: str) -> None:
-    hostname = inside(container_cluster, "lab-2", "hostname", engine=engine)
-    assert hostname == "lab-2-rec-sdk\n"
+    done = container_cluster.exec("lab-2", [engine, "exec", "rec-sdk", "hostname"])
+    assert done.stdout == b"lab-2-rec-sdk\n"
 
 
 def test_it_shares_the_network_of_its_node_and_nothing_else(container_cluster: Lab) -> None:
     kinds = ("net", "pid", "uts", "mnt", "ipc")
     script = "readlink " + " ".join(f"/proc/self/ns/{kind}" for kind in kinds)
-    ours = on_node(container_cluster, "lab-1", script).split()
-    its = inside(container_cluster, "lab-1", script).split()
+    ours = Operator(container_cluster).sh("lab-1", script).split()
+    its = Operator(container_cluster).inside("lab-1", script).split()
     same = [kind for kind, one, other in zip(kinds, ours, its, strict=True) if one == other]
     assert same == ["net"]
 
 
 def test_it_knows_nothing_of_the_npus(container_cluster: Lab) -> None:
     script = "command -v npu-smi hccn_tool; ls -d /usr/local/Ascend /etc/hccn.conf /run/sshd; true"
-    assert inside(container_cluster, "lab-1", script) == ""
+    assert Operator(container_cluster).inside("lab-1", script) == ""
     on_host = "ls -d /usr/local/Ascend /etc/hccn.conf /usr/local/bin/npu-smi"
-    assert len(on_node(container_cluster, "lab-1", on_host).split()) == 3
-
-
-def test_it_has_what_ranks_need(container_cluster: Lab) -> None:
-    train = "python3 -c 'from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))'"
-    script = (
-        "ls /workspace/little_demo/main.py\n"
-        f"mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 -np 2 {train}"
-    )
-    said = inside(container_cluster, "lab-1", script)
-    assert said.split() == ["/workspace/little_demo/main.py", "2", "2"]
+    assert len(Operator(container_cluster).sh("lab-1", on_host).split()) == 3
 
 
 def test_nothing_of_the_machine_owner_is_in_it(container_cluster: Lab) -> None:
-    files = inside(container_cluster, "lab-1", "find /root /tmp /etc/ssh -xdev -type f")
+    files = Operator(container_cluster).inside("lab-1", "find /root /tmp /etc/ssh -xdev -type f")
     assert sorted(files.split()) == ["/root/.bashrc", "/root/.profile"]
 
 
 def test_what_is_written_in_it_stays_there(container_cluster: Lab) -> None:
     name = "of-the-container"
     places = [f"/{folder}/{name}" for folder in ("etc", "root", "tmp", "var/lib", "usr/local/bin")]
-    inside(container_cluster, "lab-1", f"touch {' '.join(places)}")
+    Operator(container_cluster).inside("lab-1", f"touch {' '.join(places)}")
     look = f"ls {' '.join(places)} 2>/dev/null; true"
-    assert inside(container_cluster, "lab-1", look).split() == sorted(places)
-    assert on_node(container_cluster, "lab-1", look) == ""
-    assert inside(container_cluster, "lab-2", look) == ""
+    assert Operator(container_cluster).inside("lab-1", look).split() == sorted(places)
+    assert Operator(container_cluster).sh("lab-1", look) == ""
+    assert Operator(container_cluster).inside("lab-2", look) == ""
     assert [place for place in places if Path(place).exists()] == []
 
 
 def test_what_ends_in_it_is_reaped(container_cluster: Lab) -> None:
-    inside(container_cluster, "lab-1", "(sleep 0.1 &) ; (true &)")
+    Operator(container_cluster).inside("lab-1", "(sleep 0.1 &) ; (true &)")
     script = "for _ in {1..200}; do ps -eo stat= | grep -q Z || exit 0; sleep 0.05; done; exit 1"
-    inside(container_cluster, "lab-1", script)
+    Operator(container_cluster).inside("lab-1", script)
 
 
 def test_it_restarts_with_its_node_and_keeps_its_files(bring_up: BringUp) -> None:
     lab = bring_up(containers=True)
-    inside(lab, "lab-1", "echo kept >/root/file")
+    Operator(lab).inside("lab-1", "echo kept >/root/file")
     lab.fault("lab-1", "node-down")
     assert [node.container for node in status_of(lab)] == ["node down"]
     lab.undo("lab-1", "node-down")
-    assert inside(lab, "lab-1", "cat /root/file") == "kept\n"
-    on_node(lab, "lab-1", "podman stop -t 1 rec-sdk && podman start rec-sdk")
-    assert inside(lab, "lab-1", "cat /root/file") == "kept\n"
+    assert Operator(lab).inside("lab-1", "cat /root/file") == "kept\n"
+    Operator(lab).sh("lab-1", "podman stop -t 1 rec-sdk && podman start rec-sdk")
+    assert Operator(lab).inside("lab-1", "cat /root/file") == "kept\n"
 
 
 def test_the_state_is_shown_and_a_new_one_is_empty(bring_up: BringUp) -> None:
@@ -111,12 +83,12 @@ def test_the_state_is_shown_and_a_new_one_is_empty(bring_up: BringUp) -> None:
         return status_of(lab)[0].container
 
     seen = [state()]
-    inside(lab, "lab-1", "echo lost >/root/file")
+    Operator(lab).inside("lab-1", "echo lost >/root/file")
     for script in ("podman stop -t 1 rec-sdk", "podman rm rec-sdk", START):
-        on_node(lab, "lab-1", script)
+        Operator(lab).sh("lab-1", script)
         seen.append(state())
     assert seen == ["running", "exited", "absent", "running"]
-    assert inside(lab, "lab-1", "ls /root/file 2>/dev/null; true") == ""
+    assert Operator(lab).inside("lab-1", "ls /root/file 2>/dev/null; true") == ""
 
 
 def test_its_faults_are_real_and_outlast_a_reboot(bring_up: BringUp) -> None:
@@ -126,9 +98,9 @@ def test_its_faults_are_real_and_outlast_a_reboot(bring_up: BringUp) -> None:
     def state() -> str | None:
         return status_of(lab)[0].container
 
-    inside(lab, "lab-1", "echo kept >/root/file")
+    Operator(lab).inside("lab-1", "echo kept >/root/file")
     lab.fault("lab-1", "no-container-sshd")
-    assert inside(lab, "lab-1", sshd).split() == ["/root/file", "/usr/sbin/sshd.away"]
+    assert Operator(lab).inside("lab-1", sshd).split() == ["/root/file", "/usr/sbin/sshd.away"]
     lab.fault("lab-1", "container-stopped")
     assert state() == "exited"
     lab.undo("lab-1", "no-container-sshd")
@@ -136,15 +108,15 @@ def test_its_faults_are_real_and_outlast_a_reboot(bring_up: BringUp) -> None:
     lab.undo("lab-1", "node-down")
     assert state() == "exited"
     lab.undo("lab-1", "container-stopped")
-    assert inside(lab, "lab-1", sshd).split() == ["/root/file", "/usr/sbin/sshd"]
+    assert Operator(lab).inside("lab-1", sshd).split() == ["/root/file", "/usr/sbin/sshd"]
     lab.fault("lab-1", "container-gone")
     lab.fault("lab-1", "no-container-sshd")
     assert state() == "absent"
     lab.undo("lab-1", "container-gone")
-    assert inside(lab, "lab-1", sshd).split() == ["/usr/sbin/sshd.away"]
+    assert Operator(lab).inside("lab-1", sshd).split() == ["/usr/sbin/sshd.away"]
     heal(lab)
     assert (state(), lab.faults("lab-1")) == ("running", [])
-    assert inside(lab, "lab-1", sshd).split() == ["/usr/sbin/sshd"]
+    assert Operator(lab).inside("lab-1", sshd).split() == ["/usr/sbin/sshd"]
 
 
 def test_a_fault_of_a_container_needs_one(practice_cluster: Lab) -> None:
@@ -213,7 +185,7 @@ def test_it_cannot_write_on_a_full_disk(bring_up: BringUp) -> None:
     assert done.returncode != 0
     assert b"no space left on device" in done.stderr.lower()
     lab.undo("lab-1", "disk-full")
-    on_node(lab, "lab-1", writer)
+    Operator(lab).sh("lab-1", writer)
 
 
 def test_down_removes_their_cgroups(bring_up: BringUp) -> None:
@@ -232,10 +204,3 @@ def cgroups(ids: list[str]) -> list[Path]:
     root = Path("/sys/fs/cgroup")
     found = [*root.glob("libpod_parent/libpod*"), *root.glob("*/libpod_parent/libpod*")]
     return [path for path in found if any(name in path.name for name in ids)]
-
-
-def test_a_lab_without_containers_is_another_shape(bring_up: BringUp) -> None:
-    lab = bring_up(containers=True)
-    without = Shape(1, 1, lab.shape.management, lab.shape.npu)
-    with pytest.raises(LabError, match="a lab of 1 nodes of 1 NPUs with containers on"):
-        up(without, directory=lab.directory)

@@ -336,11 +336,3 @@ def test_down_wants_no_key_and_leaves_no_server(flow: Flow) -> None:
 def test_without_a_key_a_server_says_so(flow: Flow) -> None:
     said = flow.type("docker run --rm --env NODE=1 ascendboot-lab-node || true")
     assert "AUTHORIZED_KEY: is not set; export it before docker compose up" in said
-
-
-def test_the_readme_fits_on_a_page(pytestconfig: pytest.Config) -> None:
-    readme = (pytestconfig.rootpath / "docker/README.md").read_text()
-    assert len(readme.splitlines()) <= 25
-    for name in ("docker/compose.yaml", "docker/inventory.yaml"):
-        assert name in readme
-        assert (pytestconfig.rootpath / name).is_file()

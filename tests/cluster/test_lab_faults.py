@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ascendboot.facts.parsers import hccn_tool as hccn_tool_parser
 from ascendboot.lab import faults
 from ascendboot.lab.cluster import Lab, down, status_of
 from ascendboot.lab.faults import Fault
 from ascendboot.lab.host import LabError, ProcessId
 from ascendboot.lab.node import ssh_answers
 from ascendboot.lab.records import of_id
-from tests.cluster.operating import heal
+from tests.cluster.operating import ascendboot, heal, ssh
 from tests.needs import missing
 
 Break = Callable[..., Fault]
 BringUp = Callable[..., Lab]
 
 pytestmark = pytest.mark.cluster
-
-HCCN_TOOL = "/usr/local/Ascend/driver/tools/hccn_tool"
 
 
 def said(lab: Lab, node: str, *argv: str) -> str:
@@ -55,7 +51,6 @@ def test_a_stale_address_is_of_one_device(practice_cluster: Lab, fault: Break) -
     seen, wanted = addresses(lab, "lab-1"), right(lab, "lab-1")
     assert [i for i in range(8) if seen[i] != wanted[i]] == [2]
     assert seen[2] not in {device.device_ip for node in lab.nodes for device in node.devices}
-    hccn_tool_parser.parse_conf(said(lab, "lab-1", "cat", "/etc/hccn.conf"))
     lab.undo("lab-1", "stale-hccn-conf", device=2)
     assert addresses(lab, "lab-1") == wanted
 
@@ -83,29 +78,20 @@ def test_what_somebody_wrote_into_hccn_conf_is_kept(bring_up: BringUp) -> None:
 # --------------------------------------------------------------------------------------- the disk
 
 
-@pytest.mark.parametrize("folder", ["/var/lib", "/tmp", "/root", "/etc"])  # noqa: S108
-def test_nothing_fits_on_a_full_disk(practice_cluster: Lab, fault: Break, folder: str) -> None:
-    path = f"{folder}/more"
-    before = wrote(practice_cluster, "lab-1", path)
-    fault("lab-1", "disk-full")
-    full = wrote(practice_cluster, "lab-1", path)
-    free = said(practice_cluster, "lab-1", "df", "--output=avail", folder).split()[1]
-    elsewhere = wrote(practice_cluster, "lab-2", path)
-    practice_cluster.undo("lab-1", "disk-full")
-    after = wrote(practice_cluster, "lab-1", path)
-    assert (before, elsewhere, after, free) == ("", "", "", "0")
-    assert full.endswith(f"{path}: No space left on device\n")
+def test_nothing_fits_on_a_full_disk(practice_cluster: Lab, fault: Break) -> None:
+    lab, folders = practice_cluster, ("/var/lib", "/tmp", "/root", "/etc")  # noqa: S108
 
+    def written(node: str) -> list[str]:
+        return [folder for folder in folders if wrote(lab, node, f"{folder}/more") == ""]
 
-def test_a_full_disk_is_no_trouble_for_other_faults(practice_cluster: Lab, fault: Break) -> None:
-    lab = practice_cluster
-    for kind in ("disk-full", "busy", "stale-hccn-conf"):
+    for kind in ("disk-full", "stale-hccn-conf"):
         fault("lab-1", kind)
+    assert (written("lab-1"), written("lab-2")) == ([], list(folders))
+    assert wrote(lab, "lab-1", "/etc/more").endswith("/etc/more: No space left on device\n")
     assert set(addresses(lab, "lab-1")).isdisjoint(right(lab, "lab-1"))
-    assert "No space left" in wrote(lab, "lab-1", "/var/lib/more")
     heal(lab)
     assert (addresses(lab, "lab-1"), lab.faults("lab-1")) == (right(lab, "lab-1"), [])
-    assert wrote(lab, "lab-1", "/var/lib/more") == ""
+    assert written("lab-1") == list(folders)
 
 
 def test_a_node_boots_with_a_full_disk(practice_cluster: Lab, fault: Break) -> None:
@@ -188,44 +174,28 @@ def test_sshd_lives_by_the_clock_of_its_node(
     if faults.note(Fault("clock", seconds=1)):
         missing("libfaketime is not installed (Debian package libfaketime)")
     lab = practice_cluster
-    login = certified_login(lab, tmp_path)
+    key = certified_key(tmp_path)
     trust = "mkdir -p /etc/ssh/keys && cat >/etc/ssh/keys/ca.pub"
     lab.exec("lab-1", ["bash", "-c", trust], input=(tmp_path / "ca.pub").read_bytes())
     line = "TrustedUserCAKeys /etc/ssh/keys/ca.pub\n"
     conf = "/etc/ssh/sshd_config.d/trust.conf"
     lab.exec("lab-1", ["tee", conf], input=line.encode())
     try:
-        lab.fault("lab-1", "clock", seconds=1)  # it reads its configuration again
-        now = login()
-        fault("lab-1", "clock", seconds=7200)
-        later = login()
-        lab.undo("lab-1", "clock")
-        assert (now, later, login()) == (255, 0, 255)
+        for ahead, code in ((1, 255), (7200, 0), (1, 255)):
+            fault("lab-1", "clock", seconds=ahead)  # sshd reads its configuration again
+            assert ssh(lab, "lab-1", "true", identity=key).returncode == code
     finally:
         lab.exec("lab-1", ["rm", conf])
 
 
-def certified_login(lab: Lab, folder: Path) -> Callable[[], int]:
-    """How `ssh` ends that has nothing but a certificate that begins to be valid in an hour."""
+def certified_key(folder: Path) -> Path:
+    """A key with a certificate that begins to be valid in an hour, signed by `ca` beside it."""
     for name in ("ca", "user"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
         subprocess.run(argv, check=True)
     sign = ["ssh-keygen", "-q", "-s", "ca", "-I", "late", "-n", "root", "-V", "+1h:+4h", "user.pub"]
     subprocess.run(sign, check=True, cwd=folder)
-    options = {
-        "IdentityFile": folder / "user",
-        "IdentitiesOnly": "yes",
-        "UserKnownHostsFile": lab.known_hosts,
-        "GlobalKnownHostsFile": "/dev/null",
-        "BatchMode": "yes",
-    }
-    words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-    argv = ["ssh", "-F", "none", *words, f"root@{lab.node('lab-1').address}", "true"]
-
-    def login() -> int:
-        return subprocess.run(argv, capture_output=True, check=False, timeout=300).returncode
-
-    return login
+    return folder / "user"
 
 
 # ------------------------------------------------------------------------------------- wrong use
@@ -248,18 +218,6 @@ def test_a_fault_that_cannot_be_made_leaves_no_mark(bring_up: BringUp) -> None:
         (("tls", "--device", "1"), 0, "lab-1 device 1: tls\n", ""),
         (("tls", "--undo"), 0, "lab-1: no more tls\n", ""),
         (
-            ("delay", "--milliseconds", "1e3"),
-            2,
-            "",
-            '--milliseconds: "1e3" is not a number of at most 18 digits\n',
-        ),
-        (
-            ("clock", "--seconds", "soon"),
-            2,
-            "",
-            '--seconds: "soon" is not a number of at most 18 digits\n',
-        ),
-        (
             ("delay", "--milliseconds=-5"),
             2,
             "",
@@ -271,15 +229,7 @@ def test_a_fault_that_cannot_be_made_leaves_no_mark(bring_up: BringUp) -> None:
 def test_the_verb(
     practice_cluster: Lab, words: tuple[str, ...], code: int, out: str, err: str
 ) -> None:
-    program = str(Path(sys.executable).with_name("ascendboot"))
-    done = subprocess.run(
-        [program, "lab.fault", "lab-1", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=practice_cluster.directory,
-        timeout=300,
-    )
+    ended = ascendboot(practice_cluster.directory, "lab.fault", "lab-1", *words)
     said_of_clock = faults.note(Fault("clock", seconds=90)) if words[0] == "clock" else None
     note = f"{said_of_clock}\n" if said_of_clock and code == 0 else ""
-    assert (done.returncode, done.stdout, done.stderr) == (code, out + note, err)
+    assert ended == (code, out + note, err)

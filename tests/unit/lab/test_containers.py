@@ -14,6 +14,7 @@ from ascendboot.lab.node import need_containers, remove_cgroups, stage_engine, s
 from ascendboot.lab.shape import Shape
 
 EXT4 = "/dev/a / ext4 rw 0 0\nproc /proc proc rw 0 0\noverlay /mnt overlay rw 0 0\n"
+OVERLAY = "overlay / overlay rw,lowerdir=/a 0 0\n"
 PROGRAMS = ("podman", "runc", "conmon")
 
 
@@ -24,34 +25,27 @@ def programs(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_a_machine_with_podman_and_a_root_of_its_own_will_do(programs: str) -> None:
-    need_containers(EXT4, programs)
+@pytest.mark.parametrize("table", [EXT4, f"{OVERLAY}{EXT4}"])
+def test_a_machine_with_podman_and_a_root_of_its_own_is_fine(programs: str, table: str) -> None:
+    need_containers(table, programs)
 
 
-def test_what_is_missing_is_named_with_its_packages(programs: str) -> None:
-    (Path(programs) / "podman").unlink()
-    (Path(programs) / "runc").unlink()
-    with pytest.raises(LabError) as caught:
-        need_containers(EXT4, programs)
-    assert str(caught.value) == (
-        "lab.up: --containers: could not start: not installed: podman, runc; the Debian packages"
-        " are podman runc; run invoke lab.up --no-containers, where ranks run on the servers"
-        " themselves"
-    )
-
-
-def test_a_root_that_is_an_overlay_is_refused(programs: str) -> None:
-    with pytest.raises(LabError) as caught:
-        need_containers("overlay / overlay rw,lowerdir=/a 0 0\n", programs)
-    assert str(caught.value) == (
-        "lab.up: --containers: could not start: this machine's / is an overlay already (a"
-        " container?), and the kernel stacks no more than two; run invoke lab.up --no-containers,"
-        " where ranks run on the servers themselves"
-    )
-
-
-def test_what_is_mounted_last_counts(programs: str) -> None:
-    need_containers(f"overlay / overlay rw 0 0\n{EXT4}", programs)
+@pytest.mark.parametrize(
+    ("table", "away", "reason"),
+    [
+        (EXT4, ("podman", "runc"), "not installed: podman, runc; the Debian packages are podman"),
+        (OVERLAY, (), "this machine's / is an overlay already (a container?), and the kernel "),
+    ],
+    ids=["no podman", "overlay"],
+)
+def test_the_reason_against_containers_is_named(
+    programs: str, table: str, away: tuple[str, ...], reason: str
+) -> None:
+    for name in away:
+        (Path(programs) / name).unlink()
+    message = f"^lab.up: --containers: could not start: {re.escape(reason)}.*--no-containers, "
+    with pytest.raises(LabError, match=message):
+        need_containers(table, programs)
 
 
 def test_limits_are_never_above_those_of_the_machine(tmp_path: Path) -> None:
