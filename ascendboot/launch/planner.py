@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.launchers import Launcher, launcher_of, traits_of
+from ascendboot.launch.launchers import LAUNCHERS, Launcher, traits_of
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, PlannedRank, Start
 from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice, NodeClocks
@@ -31,7 +31,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         PlannedRank(rank, slot.node.name, slot.device_id, slot.local_rank, slot.device_ip)
         for rank, slot in enumerate(request.placement.slots)
     )
-    launcher = launcher_of(request.launcher)
+    launcher = LAUNCHERS[request.launcher.kind]
     program = _program(request, launcher, script, workdir)
     nodes = request.placement.nodes
     starts = tuple(
@@ -68,9 +68,8 @@ def _program(
     request: LaunchRequest, launcher: Launcher, script: PurePosixPath, workdir: PurePosixPath
 ) -> tuple[str, ...]:
     """Return the command of each rank."""
-    names = launcher.traits.rank_variables
     settings = {
-        "ASCENDBOOT_RANK_VARIABLES": f"{names.rank},{names.local_rank},{names.world_size}",
+        "ASCENDBOOT_RANK_VARIABLES": ",".join(launcher.traits.rank_variables),
         **({"ASCENDBOOT_SPREADS_FAILURE": "1"} if launcher.traits.spreads_failure else {}),
         **({} if launcher.traits.sets_meeting else request.meeting),
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
@@ -160,26 +159,18 @@ def _refuse_impossible(request: LaunchRequest) -> None:
     Raises:
         LaunchError: gives the reason.
     """
-    placement = request.placement
-    ranks = [rank for node in placement.nodes for rank in placement.ranks_on(node)]
-    by_meeting = traits_of(request.launcher).sets_meeting or not (
-        request.rank_table or request.chief
-    )
+    job, placement = f"job {request.job_id}: could not be planned", request.placement
     if len(str(request.base).split()) != 1:
-        why = (
-            f'the folder "{request.base}" has white space in its path, and Open MPI takes no such '
-            "path for ssh's configuration"
+        raise LaunchError(
+            f'{job}: the folder "{request.base}" has white space in its path, and Open MPI accepts '
+            "none in the path of ssh's configuration; use another user, whose home has none"
         )
-    elif ranks != list(range(placement.world_size)):
-        why = (
-            "the ranks of a node do not follow one another, and mpirun gives all ranks of a node "
-            "before it goes to the next"
+    ranks = [rank for node in placement.nodes for rank in placement.ranks_on(node)]
+    if ranks != list(range(placement.world_size)):
+        raise LaunchError(
+            f"{job}: the ranks of a node are not consecutive, and launchers number all ranks of a "
+            "node before those of the next; correct the rank table"
         )
-    elif by_meeting and set(request.meeting) != {"MASTER_ADDR", "MASTER_PORT"}:
-        why = "MASTER_ADDR and MASTER_PORT, where the ranks meet, are not set"
-    else:
-        return
-    raise LaunchError(f"job {request.job_id}: could not be planned: {why}")
 
 
 def why_not_elastic(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ascendboot.launch.launchers import Launcher, RankVariables, Traits
+from ascendboot.launch.launchers import Launcher, Traits
 from ascendboot.launch.plan import LaunchRequest
 
 LOOP: Final = """\
@@ -30,7 +30,7 @@ class Local(Launcher):
 
     traits = Traits(
         kind="local",
-        rank_variables=RankVariables("LOCAL_NUMBER", "LOCAL_INDEX", "LOCAL_COUNT"),
+        rank_variables=("LOCAL_NUMBER", "LOCAL_INDEX", "LOCAL_COUNT"),
     )
 
     def command(

@@ -10,20 +10,10 @@ from pathlib import PurePosixPath
 from pkgutil import iter_modules
 from typing import ClassVar, Protocol
 
-from ascendboot.errors import LaunchError
 from ascendboot.launch.plan import LaunchRequest
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
-
-
-@dataclass(frozen=True)
-class RankVariables:
-    """Variables in which a launcher gives each process its numbers."""
-
-    rank: str
-    local_rank: str
-    world_size: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +22,8 @@ class Traits:
 
     kind: str
     """Its word for `launcher.kind` in the inventory."""
-    rank_variables: RankVariables
+    rank_variables: tuple[str, str, str]
+    """Variables with which it gives each process its rank, local rank and world size."""
     openmpi: bool = False
     """Every node needs `mpirun` and `orted`."""
     module: str = ""
@@ -111,19 +102,6 @@ for _module in iter_modules(__path__, f"{__name__}."):
     LAUNCHERS[_launcher.traits.kind] = _launcher
 
 
-def launcher_of(choice: LauncherChoice) -> Launcher:
-    """Return the launcher of the kind that was chosen.
-
-    Raises:
-        LaunchError: there is no such kind.
-    """
-    if choice.kind not in LAUNCHERS:
-        raise LaunchError(
-            f'launcher: could not use "{choice.kind}": there are {", ".join(sorted(LAUNCHERS))}'
-        )
-    return LAUNCHERS[choice.kind]
-
-
 def traits_of(choice: LauncherChoice) -> Traits:
     """Return the facts about the launcher that was chosen."""
-    return launcher_of(choice).traits
+    return LAUNCHERS[choice.kind].traits

@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from ascendboot.launch.launchers import Launcher, RankVariables, Traits, sigkill_timeout_s
+from ascendboot.launch.launchers import Launcher, Traits, sigkill_timeout_s
 from ascendboot.launch.plan import LaunchRequest
 
 _COLONS = re.compile(r"%*:")
 
-OPENMPI_RANKS: Final = RankVariables(
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"
-)
+OPENMPI_RANKS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE")
 OPENMPI_ENV: Final[Mapping[str, str]] = {
     # ssh hands SHLVL on: without it bash reads ~/.bashrc of the other nodes.
     "SHLVL": "1",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ascendboot.launch.events import ENDING
-from ascendboot.launch.launchers import Launcher, RankVariables, Traits
+from ascendboot.launch.launchers import Launcher, Traits
 from ascendboot.launch.plan import TORCH_LOGS, LaunchRequest
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
@@ -26,7 +26,7 @@ class Torchrun(Launcher):
 
     traits = Traits(
         kind="torchrun",
-        rank_variables=RankVariables("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+        rank_variables=("RANK", "LOCAL_RANK", "WORLD_SIZE"),
         module="torch",
         packages=frozenset({"torch", "torch_npu"}),
         on_every_node=True,

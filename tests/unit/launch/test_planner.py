@@ -182,7 +182,7 @@ def test_to_json() -> None:
         ({"base": PurePosixPath("/a b")}, 'the folder "/a b" has white space in its path, and '),
         (
             {"placement": Placement((SLOTS[0], SLOTS[2], SLOTS[1], SLOTS[3]))},
-            "the ranks of a node do not follow one another, and mpirun gives all ranks of a ",
+            "the ranks of a node are not consecutive, and launchers number all ranks of a ",
         ),
     ],
 )

@@ -8,9 +8,7 @@ from string import Template
 
 import pytest
 
-from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.torchrun import literal
-from ascendboot.launch.plan import LaunchRequest
 from ascendboot.launch.planner import plan
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 
@@ -101,14 +99,6 @@ def test_ranks_get_a_rank_table_if_there_is_one() -> None:
 def test_mpirun_gives_ranks_the_address_where_they_meet(rank_table: PurePosixPath | None) -> None:
     made = plan(replace(REQUEST, rank_table=rank_table, meeting=TORCHRUN.meeting))
     assert {"MASTER_ADDR=192.0.2.11", "MASTER_PORT=61000"} <= set(made.starts[0].command)
-
-
-@pytest.mark.parametrize("wanted", [TORCHRUN, replace(REQUEST, rank_table=None)])
-def test_a_job_without_an_address_where_ranks_meet_is_refused(wanted: LaunchRequest) -> None:
-    with pytest.raises(
-        LaunchError, match="MASTER_ADDR and MASTER_PORT, where the ranks meet, are not set"
-    ):
-        plan(replace(wanted, meeting={}))
 
 
 @pytest.mark.parametrize("word", ["$HOME", "$$", "${local_rank}", "a$", "$ {", "plain"])
