@@ -18,6 +18,9 @@ def ended(program: str, *words: str, **options: Any) -> subprocess.CompletedProc
     return subprocess.run(argv, check=False, text=True, **streams)
 
 
-def called(line: str, place: Path) -> subprocess.CompletedProcess[str]:
-    environ = {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
-    return ended(MAIN, *line.split(), cwd=place, env=environ)
+def without_inventory() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
+
+
+def called(line: str, place: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return ended(MAIN, *line.split(), cwd=place, env=without_inventory(), **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -30,7 +31,7 @@ from ascendboot.cli.program import (
 from ascendboot.cli.verbs import SHORT
 from ascendboot.errors import UsageError
 from ascendboot.readiness.ready import script_arguments
-from tests.unit.cli.calls import AS_INVOKE, MAIN, called, ended
+from tests.unit.cli.calls import AS_INVOKE, MAIN, called, ended, without_inventory
 
 SOME = {"setup", "train"}
 LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}
@@ -76,6 +77,13 @@ def test_a_short_flag_means_the_same_in_every_verb() -> None:
                     short.setdefault(name, set()).add(str(argument.name))
     assert short == {letter: {name} for name, letter in SHORT.items()}
     assert "h" not in short
+
+
+@pytest.mark.parametrize("verb", sorted(ALL))
+def test_help_fits_a_terminal_of_80_columns_and_has_an_example(verb: str) -> None:
+    text = inspect.getdoc(namespace()[verb]) or ""
+    assert [line for line in text.splitlines() if len(line) > 78] == []
+    assert f"\nExamples:\n  invoke {verb}" in text
 
 
 _PRESSES = """\
@@ -150,7 +158,9 @@ def run_unread(program: str, *words: str) -> tuple[int, str]:
         *((p, w) for p in (MAIN, AS_INVOKE) for w in (["--list"], ["--help", "train"], ["-l"])),
     ],
 )
-def test_what_only_tells_ends_with_its_reader_in_silence(program: str, words: list[str]) -> None:
+def test_a_call_that_only_prints_ends_silently_with_its_reader(
+    program: str, words: list[str]
+) -> None:
     assert run_unread(program, *words) == (-signal.SIGPIPE, "")
 
 
@@ -178,7 +188,7 @@ def run_into_full(words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("wish", ["FORCE_COLOR", "_"])
-def test_progress_that_there_is_no_room_for_ends_nothing(
+def test_a_verb_goes_on_when_its_progress_cannot_be_written(
     wish: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(wish, "1")
@@ -186,12 +196,12 @@ def test_progress_that_there_is_no_room_for_ends_nothing(
     assert run_into_full('Screen().say("x"); Screen().say("y")') == (0, said)
 
 
-@pytest.mark.parametrize("document", ['text("x")', 'json({{"x": "y" * 100000}})'])
-def test_a_document_that_there_is_no_room_for_is_an_error(document: str) -> None:
+@pytest.mark.parametrize("document", ['text("x")', 'json({"x": "y" * 100000})'])
+def test_a_document_that_cannot_be_written_is_an_error(document: str) -> None:
     words = f"""\
 from ascendboot.errors import OutputError
 try:
-    Screen().{document.replace("{{", "{").replace("}}", "}")}
+    Screen().{document}
 except OutputError as error:
     sys.stderr.write(f"{{error}}, ")
 """
@@ -200,15 +210,13 @@ except OutputError as error:
     assert said == "standard output: could not be written: No space left on device, still here"
 
 
-@pytest.mark.parametrize(("verb", "code"), [(["status"], 2), (["train", "main.py"], 125)])
-def test_an_exit_code_needs_no_room_for_the_words(
-    verb: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("line", "code"), [("status", 2), ("train main.py", 125)])
+def test_the_exit_code_does_not_depend_on_the_message_being_written(
+    line: str, code: int, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ASCENDBOOT_INVENTORY", raising=False)
     with Path("/dev/full").open("w") as full:
-        assert ended(MAIN, *verb, stderr=full).returncode == code
-    done = ended(MAIN, *verb)
+        assert called(line, tmp_path, stderr=full).returncode == code
+    done = called(line, tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("no inventory is named: ")
 
@@ -219,8 +227,6 @@ def test_a_verb_goes_on_where_its_streams_were_closed() -> None:
 
 
 TABLE = str(Path(__file__).parents[2] / "data/ranktables/hccl-doc_A2_v1.0.json")
-
-
 CLOSED, FULL = ("&-", "Bad file d"), ("/dev/full", "No space l")
 
 
@@ -233,13 +239,11 @@ CLOSED, FULL = ("&-", "Bad file d"), ("/dev/full", "No space l")
         ("--print-completion-script bash", *FULL),
         (f"ranktable.show {TABLE}", *CLOSED),
         (f"ranktable.show {TABLE} --json", *FULL),
-        (f"ranktable.diff {TABLE}", *FULL),
+        (f"ranktable.diff {TABLE} {TABLE}", *FULL),
     ],
 )
 def test_an_answer_that_is_lost_is_no_success(words: str, closed: str, why: str) -> None:
-    more = f" {TABLE}" if "diff" in words else ""
-    line = f'exec "$0" -c "$1" {words}{more} >{closed}'
-    argv = ["/bin/sh", "-c", line, sys.executable, MAIN]
+    argv = ["/bin/sh", "-c", f'exec "$0" -c "$1" {words} >{closed}', sys.executable, MAIN]
     done = subprocess.run(argv, stderr=subprocess.PIPE, check=False, text=True)
     assert done.returncode == 1
     assert re.fullmatch(f"standard output: .*: {why}.*\n", done.stderr)
@@ -280,18 +284,18 @@ def test_a_verb_that_looks_needs_no_working_directory_that_it_may_write(
 def test_ctrl_c_ends_with_130_or_as_the_verb_did_whenever_it_comes(
     window: str, code: int, tmp_path: Path
 ) -> None:
-    environ = {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
     program = _PRESSED.replace("{window}", window)
-    done = ended(program, cwd=tmp_path, env=environ, timeout=300)
+    done = ended(program, cwd=tmp_path, env=without_inventory(), timeout=300)
     assert done.returncode == code
-    words = "interrupted\n" if code == 130 else "no inventory is named: "
-    assert done.stderr.endswith(words) if code == 130 else done.stderr.startswith(words)
+    if code == 130:
+        assert done.stderr.endswith("interrupted\n")
+    else:
+        assert done.stderr.startswith("no inventory is named: ")
     assert "Traceback" not in done.stderr
 
 
 def test_item_23_ctrl_c_while_the_program_is_imported_ends_with_130() -> None:
-    argv = [sys.executable, "-c", f"{_PRESSES}\n{_ENTRY}"]
-    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    done = ended(f"{_PRESSES}\n{_ENTRY}")
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
@@ -382,14 +386,14 @@ def test_reset_does_not_run_where_it_was_asked_something_else(program: str, word
     assert ": not accepted: " in done.stderr
 
 
-def test_before_a_job_too(tmp_path: Path) -> None:
+def test_a_refused_flag_before_train_means_that_no_job_was_started(tmp_path: Path) -> None:
     done = called("--dry train main.py", tmp_path)
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr.startswith("--dry: not accepted: the verb would still run;")
 
 
 @pytest.mark.parametrize("line", ["status", "setup -p", "-d status", "train main.py -- --dry -e"])
-def test_other_flags_come_to_the_verb(line: str, tmp_path: Path) -> None:
+def test_other_flags_reach_the_verb(line: str, tmp_path: Path) -> None:
     done = called(line, tmp_path)
     assert done.returncode == (125 if "train" in line else 2)
     assert "no inventory is named" in done.stderr
@@ -433,7 +437,7 @@ def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
         ),
     ],
 )
-def test_arguments_of_a_script_without_dashes_are_told_apart(
+def test_arguments_of_a_script_without_dashes_get_a_remedy(
     program: str, words: Sequence[str], said: str
 ) -> None:
     done = ended(program, "train", "main.py", *words)
@@ -457,7 +461,7 @@ def test_arguments_of_a_script_without_dashes_are_told_apart(
         ),
     ],
 )
-def test_a_word_that_is_not_known_gets_a_remedy(words: str, said: str) -> None:
+def test_an_unknown_word_gets_a_remedy(words: str, said: str) -> None:
     done = ended(AS_INVOKE, *words.split())
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said.format("-c") + "\n")
 

@@ -1,4 +1,4 @@
-"""A verb that cannot do what was asked says why, in JSON too where that is wanted."""
+"""Messages and exit codes of verbs that fail; with --json also in the document."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_INVENTORY = 'wrong.yaml:1: clustr: unknown key; did you mean "cluster"?'
 
 
 @pytest.mark.parametrize("verb", ANSWERS)
-def test_a_wrong_inventory_is_told_as_json_too(verb: str, tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_inventory_is_also_json(verb: str, tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("clustr: x\nnodes: {n-1: {address: 192.0.2.1}}\n")
     done = ended(MAIN, *verb.split(), "--json", "--inventory", "wrong.yaml", cwd=tmp_path)
     said = json.loads(done.stdout)
@@ -39,7 +39,7 @@ def test_a_wrong_inventory_is_told_as_json_too(verb: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("verb", ["convert table.json --to 2.0", "show table.json", "diff a b"])
-def test_so_is_a_table_that_is_none(verb: str, tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_rank_table_is_also_json(verb: str, tmp_path: Path) -> None:
     (tmp_path / "table.json").write_text("{}")
     done = ended(MAIN, *f"ranktable.{verb} --json".split(), cwd=tmp_path)
     said = json.loads(done.stdout)
@@ -48,7 +48,7 @@ def test_so_is_a_table_that_is_none(verb: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["setup", "train main.py"])
-def test_where_nothing_can_be_written_the_exit_code_and_the_words_are_left(
+def test_an_error_that_cannot_be_written_as_json_keeps_exit_code_and_message(
     verb: str, tmp_path: Path
 ) -> None:
     words = [*verb.split(), "--json", "--inventory", "nowhere"]
@@ -63,7 +63,7 @@ NOBODY = "cluster: x\nnodes: {n-1: {address: 127.0.0.1, port: 1}}\n"
 
 
 @pytest.mark.parametrize("verb", ["setup", "check", "reset --plan"])
-def test_a_report_that_cannot_be_written_takes_no_exit_code_and_no_summary(
+def test_a_report_that_cannot_be_written_keeps_exit_code_and_summary(
     verb: str, tmp_path: Path
 ) -> None:
     (tmp_path / "x.yaml").write_text(NOBODY)
@@ -76,7 +76,7 @@ def test_a_report_that_cannot_be_written_takes_no_exit_code_and_no_summary(
 
 
 @pytest.mark.parametrize(("code", "left"), [(0, 1), (1, 1), (4, 4), (130, 130)])
-def test_the_code_of_a_verb_comes_before_that_of_a_lost_document(
+def test_the_exit_code_of_a_verb_has_precedence_over_that_of_a_lost_document(
     code: int, left: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Screen(json_mode=True)
@@ -90,7 +90,9 @@ def test_the_code_of_a_verb_comes_before_that_of_a_lost_document(
     assert raised.value.message.startswith("standard output: could not be written: ")
 
 
-def test_a_verb_that_ends_well_ends_with_its_document(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_successful_verb_prints_its_document_with_json_only(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     end(Screen(json_mode=True), 0, {"x": 1})
     assert json.loads(capfd.readouterr().out) == {"x": 1}
     end(Screen(), 0, None)

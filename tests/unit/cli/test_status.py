@@ -1,4 +1,4 @@
-"""Rows of `status`: the ranks of a job that runs, for a person."""
+"""Rows of `status`: the ranks of a running job, for a person."""
 
 from __future__ import annotations
 
@@ -42,18 +42,12 @@ def test_few_ranks_have_a_row_each() -> None:
     ]
 
 
-def test_of_a_thousand_ranks_those_that_do_alike_are_one_row() -> None:
+def test_similar_ranks_of_a_thousand_share_a_row() -> None:
     nodes = [node(n, range(8 * n, 8 * n + 8)) for n in range(125) if n != 7]
     late = node(7, range(56, 64), silent_s=4000.0)
     odd = node(7, range(63, 64), "loading shard 7", silent_s=4000.0, cpu=0.0, state="D")
-    late = NodeStatus(
-        node=late.node,
-        ranks=late.ranks,
-        alive=late.alive,
-        last_lines={**late.last_lines, **odd.last_lines},
-        silent_s=late.silent_s,
-        loads={**late.loads, **odd.loads},
-    )
+    lines, loads = {**late.last_lines, **odd.last_lines}, {**late.loads, **odd.loads}
+    late = replace(late, last_lines=lines, loads=loads)
     assert rank_rows([*nodes, late], every=False) == [
         (
             "atlas-7:63               1 h 6 min ago         0 %              8.9 GiB | "
@@ -76,13 +70,13 @@ def test_too_many_groups_are_counted_and_long_lines_cut() -> None:
     assert rank_rows(nodes, every=True)[39].endswith("| " + "bn" * 100)
 
 
-def test_a_job_that_is_over_has_its_last_lines_on_request() -> None:
+def test_a_finished_job_shows_its_last_lines_on_request() -> None:
     over = NodeStatus(node="a", ranks=(0, 1), last_lines={0: "bye", 1: ""})
     assert rank_rows([over], every=False) == []
     assert rank_rows([over], every=True) == ["a:0 | bye", "a:1 |"]
 
 
-def test_a_standstill_is_said_when_all_is_known() -> None:
+def test_a_standstill_is_reported_when_all_ranks_are_known() -> None:
     quiet, works = node(1, range(2), silent_s=1900, cpu=0.0), node(2, range(2, 4), silent_s=1800)
     assert standstill([quiet]) == (
         "no rank has written output for 31 min, and none computes; status --stacks shows where "
@@ -125,7 +119,7 @@ LOST = JobCause(
         ("stopped", LOST, ["stopped", "atlas-2: was lost", "  reason: w"]),
     ],
 )
-def test_how_a_job_ended_is_said_once(
+def test_the_end_of_a_job_is_described_without_repetition(
     message: str, cause: JobCause | None, lines: list[str]
 ) -> None:
     assert how_it_ended(replace(FAILED, message=message, cause=cause)) == lines

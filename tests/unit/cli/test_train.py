@@ -62,7 +62,7 @@ def refusal(order: Order, there: FakeTransport, *problems: str) -> str:
     return str(refused.value)
 
 
-def test_without_a_terminal_leftovers_are_named_and_left(
+def test_without_a_terminal_leftovers_are_named_and_not_ended(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
@@ -74,7 +74,7 @@ def test_without_a_terminal_leftovers_are_named_and_left(
     assert capsys.readouterr().err == "warning: lab-1: it is late\n" * 3
 
 
-def test_with_the_flag_they_are_ended(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_the_flag_leftovers_are_ended(capsys: pytest.CaptureFixture[str]) -> None:
     there = node()
     freed(END, there)
     assert [command.argv[4:] for command in there.commands] == [("/b/jobs/old", "0", "15")]
@@ -87,7 +87,7 @@ def test_with_the_flag_they_are_ended(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(("answer", "ended"), [("y\n", 1), ("Yes\n", 1), ("\n", 0), ("", 0)])
-def test_at_a_terminal_the_operator_is_asked(
+def test_at_a_terminal_the_operator_decides_about_leftovers(
     monkeypatch: pytest.MonkeyPatch, answer: str, ended: int
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
@@ -106,16 +106,12 @@ def test_skipped_checks_are_noted() -> None:
     assert KEEP.notes == ()
 
 
-DEFAULT_HANG_S = 1800
-
-
 @pytest.mark.parametrize(
     ("timeout", "on_hang", "detach", "rules"),
     [
-        (None, "tell", True, HangRules(timeout_s=DEFAULT_HANG_S)),
+        (None, "tell", True, HangRules(timeout_s=30 * 60)),
         ("0", "tell", True, HangRules()),
         ("90", "stop", False, HangRules(timeout_s=90, stops=True)),
-        ("0", "tell", False, HangRules()),
     ],
 )
 def test_flags_about_hangs(
