@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -116,16 +117,17 @@ _MOST_DIGITS = 18
 JSON_HELP = "Print the report as JSON on standard output, progress on standard error"
 
 
-def whole_number(flag: str, text: str, *, at_least: int) -> int:
-    """Return the value of a flag as a whole number.
+def whole_number(flag: str, text: str, *, at_least: int | None) -> int:
+    """Return the value of a flag as a whole number; with `at_least` None it may be negative.
 
     Raises:
         UsageError: it is not a number, or too small.
     """
-    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
-    if not is_number or int(text) < at_least:
+    is_number = re.fullmatch(rf"[+-]?[0-9]{{1,{_MOST_DIGITS}}}", text) is not None
+    if not is_number or (at_least is not None and int(text) < at_least):
         shown = text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}…"
-        raise UsageError(f'{flag}: "{shown}" is not a whole number of at least {at_least}')
+        least = "" if at_least is None else f" of at least {at_least}"
+        raise UsageError(f'{flag}: "{shown}" is not a whole number{least}')
     return int(text)
 
 

@@ -23,7 +23,6 @@ from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
 from ascendboot.state import State
 
-_MOST_DIGITS = 18
 _LAB_HELP = "The id of a lab of another working directory; lab.status lists them"
 
 
@@ -233,18 +232,21 @@ def fault(
 
     Exit codes: 0 done, 1 not possible on this machine, 2 wrong usage.
     """
-    amounts = {
-        "times": _number("--times", times),
-        "milliseconds": _number("--milliseconds", milliseconds),
-        "seconds": _number("--seconds", seconds, negative=True),
+    numbers = {
+        name: None if word is None else whole_number(f"--{name}", word, at_least=least)
+        for name, word, least in (
+            ("device", device, 0),
+            ("times", times, 0),
+            ("milliseconds", milliseconds, 0),
+            ("seconds", seconds, None),
+        )
     }
-    number = _number("--device", device)
     become_root()
     running = _running(lab)
     if undo:
-        fault = running.undo(node, kind, device=number)
+        fault = running.undo(node, kind, device=numbers["device"])
     else:
-        fault = running.fault(node, kind, device=number, **amounts)
+        fault = running.fault(node, kind, **numbers)
     note, words = None if undo else faults.note(fault), asdict(fault)
     reply = {"lab": running.lab_id, "node": node, **words, "undone": undo, "note": note}
     where = node if fault.device is None else f"{node} device {fault.device}"
@@ -337,14 +339,3 @@ def _project(directory: Path) -> Path | None:
         if (place / "pyproject.toml").is_file() and (place / DEMO).is_dir():
             return place
     return None
-
-
-def _number(option: str, word: str | None, *, negative: bool = False) -> int | None:
-    if word is None:
-        return None
-    digits = word[1:] if negative and word[:1] in ("-", "+") else word
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS):
-        raise UsageError(
-            f'{option}: "{word[:_MOST_DIGITS]}" is not a number of at most {_MOST_DIGITS} digits'
-        )
-    return int(word)

@@ -29,7 +29,7 @@ from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.facts.query import query, value_of
 from ascendboot.model.cluster import Cluster, Node
-from ascendboot.model.names import counted, expand
+from ascendboot.model.names import counted, expand_list
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
 from ascendboot.ranktable.formats import FORMATS, Generation, table_of
@@ -128,10 +128,8 @@ def write(
 def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
     """Return the nodes of --nodes, in its order."""
     known = {node.name: node for node in cluster.nodes}
-    outside_brackets = r",(?![^\[]*\])"
-    patterns = filter(None, map(str.strip, re.split(outside_brackets, names)))
     try:
-        chosen = [name for pattern in patterns for name in expand(pattern)]
+        chosen = expand_list(names)
     except ValueError as error:
         raise UsageError(f"--nodes: {error}") from None
     for name in chosen:

@@ -34,7 +34,10 @@ from ascendboot.transport.ssh import SshOpener
 
 Hosts = tuple[Mapping[str, HostSide], Mapping[str, NodeError]]
 """Host sides by node, and the errors of nodes that could not be reached."""
-Sides = tuple[Mapping[str, Transport], Mapping[str, NodeError]]
+WorkSides = tuple[Mapping[str, Transport], Mapping[str, NodeError]]
+"""The same of workload sides."""
+_LOG = logging.getLogger(__name__)
+_MOST_KEPT = 1 << 16
 
 
 def code_sender(
@@ -53,10 +56,6 @@ def code_sender(
             "nodes could be made equal to; state one"
         )
     return CodeSender(cluster, source, deletes, interrupted) if source else None
-
-
-_LOG = logging.getLogger(__name__)
-_MOST_KEPT = 1 << 16
 
 
 @dataclass
@@ -138,7 +137,7 @@ class Session:
         hosts, errors = self.connect_hosts(nodes)
         return {name: ReadOnly(host) for name, host in hosts.items()}, errors
 
-    def connect(self, nodes: Sequence[Node]) -> Sides:
+    def connect(self, nodes: Sequence[Node]) -> WorkSides:
         """Connect to the workload sides of all nodes at once, as recorded by the last setup.
 
         Without a record, the host side is queried.
@@ -154,7 +153,7 @@ class Session:
         self.transports.update(sides)
         return sides, {**errors, **lost}
 
-    def connect_to_look(self, nodes: Sequence[Node]) -> Sides:
+    def connect_to_look(self, nodes: Sequence[Node]) -> WorkSides:
         """Connect as `connect`, read-only."""
         transports, errors = self.connect(nodes)
         return {name: ReadOnly(transport) for name, transport in transports.items()}, errors

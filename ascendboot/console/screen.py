@@ -10,7 +10,7 @@ from functools import partial
 
 from ascendboot.console import streams
 from ascendboot.model.job import FirstFailure, JobReport
-from ascendboot.model.names import fold
+from ascendboot.model.names import counted, fold
 from ascendboot.model.report import Outcome, Report, StepResult
 
 _SHOWN_BY_DETAIL = {
@@ -218,23 +218,19 @@ class Screen:
         """Print the last line of a run: changes, problems and the folder."""
         changes = report.count(Outcome.CHANGED, Outcome.WOULD_CHANGE)
         bad = report.count(Outcome.BLOCKED, Outcome.FAILED, Outcome.UNREACHABLE)
-        counts = [f"{_plural(changes, 'thing')} {'would change' if planned else 'changed'}"]
-        counts.append(_plural(bad, "problem"))
+        changed = f"{counted(changes, 'thing')} {'would change' if planned else 'changed'}"
+        counts = [changed, counted(bad, "problem")]
         if warnings := report.findings("warning"):
-            counts.append(_plural(warnings, "warning"))
+            counts.append(counted(warnings, "warning"))
         self._end(report, folder, counts, "red" if bad else "green")
 
     def verdict(self, report: Report, folder: str) -> None:
         """Print the last line of a check: errors, warnings and the folder."""
         errors, warnings = report.problems, report.findings("warning")
         style = "red" if errors else "yellow" if warnings else "green"
-        self._end(report, folder, [_plural(errors, "error"), _plural(warnings, "warning")], style)
+        self._end(report, folder, [counted(errors, "error"), counted(warnings, "warning")], style)
 
     def _end(self, report: Report, folder: str, counts: list[str], style: str) -> None:
         interrupted = ["interrupted"] if report.interrupted else []
         text = ", ".join([*counts, *interrupted])
         self.say(f"{report.cluster}: {text}. Kept in {folder}", style)
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -38,7 +38,7 @@ def legible(words: str) -> str:
 
 
 def legible_line(words: str) -> str:
-    """Escape the line ends as well: nobody's words begin a line of their own."""
+    """Escape the line ends as well, so that quoted text cannot begin a line."""
     return legible(words).replace("\n", "\\n")
 
 

@@ -107,7 +107,7 @@ _NAMED = 4
 _PRIVATE_KEYS = "sshd/host_key trust/cluster_key"
 _CERTIFICATES = "sshd/host_key-cert.pub trust/cluster_key-cert.pub"
 _CERTIFICATE_BYTES = 8192
-"""No certificate of ours is longer; a node may hold anything."""
+"""No certificate that setup makes is longer; a file on a node may be anything."""
 _FOREVER = 2**64 - 1
 _TOOL = "own files"
 _ID = r"([0-9]{1,10})"

@@ -13,13 +13,12 @@ from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, Usage
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines
 from ascendboot.launch.plan import JobRecord
-from ascendboot.model.names import expand, parse_span
+from ascendboot.model.names import expand_list, parse_span
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_COMMA = re.compile(r",(?![^\[]*\])")
 _SPAN_END = tuple("smhd")
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _TAIL: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
@@ -75,20 +74,17 @@ def chosen_time(text: str, now: datetime) -> datetime:
 
 
 def _nodes(job: JobRecord, text: str) -> set[str]:
-    found: set[str] = set()
-    for pattern in _COMMA.split(text):
-        try:
-            names = expand(pattern.strip())
-        except ValueError as error:
-            raise UsageError(f"logs: --node: {error}") from error
-        for name in names:
-            if name not in job.nodes:
-                raise UsageError(
-                    f'logs: --node: "{name}" has no rank of job {job.job_id}; '
-                    f"its nodes are {', '.join(job.nodes)}"
-                )
-        found.update(names)
-    return found
+    try:
+        names = expand_list(text)
+    except ValueError as error:
+        raise UsageError(f"logs: --node: {error}") from error
+    for name in names or [text]:
+        if name not in job.nodes:
+            raise UsageError(
+                f'logs: --node: "{name}" has no rank of job {job.job_id}; '
+                f"its nodes are {', '.join(job.nodes)}"
+            )
+    return set(names)
 
 
 def _ranks(text: str, count: int) -> set[int]:

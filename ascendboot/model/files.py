@@ -153,7 +153,7 @@ FOLDER = "/var/lib/ascendboot"
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A file of ours on a node: SHA-256 of its content, and its mode as in chmod."""
+    """A file that setup manages on a node: SHA-256 of its content, and its mode as in chmod."""
 
     sha256: str
     mode: int

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+_COMMA = re.compile(r",(?![^\[]*\])")
+"""Outside of brackets."""
+
 # ClusterShell is imported where it is used: most jobs have no names to fold.
 
 
@@ -50,6 +53,16 @@ def expand(pattern: str) -> tuple[str, ...]:
         return tuple(NodeSet.NodeSet(pattern, resolver=NodeSet.RESOLVER_NOGROUP))
     except NodeSet.NodeSetParseError as error:
         raise ValueError(str(error)) from error
+
+
+def expand_list(text: str) -> tuple[str, ...]:
+    """The names of patterns that are separated by commas, in their order.
+
+    Raises:
+        ValueError: a pattern is not a name or a range.
+    """
+    parts = (part.strip() for part in _COMMA.split(text))
+    return tuple(name for part in parts if part for name in expand(part))
 
 
 def names_file_here(script: str) -> bool:

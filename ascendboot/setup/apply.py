@@ -170,9 +170,9 @@ def _apply_side(
 
 
 def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
-    """The commands of changes; files are recorded as ours before the first of them is written.
+    """The commands of changes; the files that setup makes are recorded before the first is written.
 
-    Not sooner: the record is a file itself, and the folder may have to be closed to others first.
+    Not earlier: the record is a file itself, and the folder may have to be closed to others first.
     """
     base, commands, is_recorded = installed.base, list[Command](), False
     paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
@@ -222,7 +222,7 @@ def _applied(
     if not isinstance(before, Change) and not isinstance(after, Change):
         return result
     if not isinstance(before, Change):
-        problem = f"{result.step} was changed by somebody else meanwhile; run setup again"
+        problem = f"{result.step} was changed by another program during setup; run setup again"
     elif isinstance(after, Satisfied):
         return replace(result, outcome=Outcome.CHANGED, duration_s=duration_s)
     else:

@@ -67,7 +67,7 @@ class ClusterPlan:
     """Absolute path on the primary."""
     launcher: LauncherChoice
     rank_table: str = ""
-    """Its text; empty where ranks go without."""
+    """Its text; empty without a rank table."""
     rank_table_words: str = ""
     """A description of it."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
@@ -263,7 +263,7 @@ def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
 
 
 def meeting_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
-    """Where PyTorch's ranks meet; what the inventory states for scripts of its own counts."""
+    """Where PyTorch's ranks meet; what the inventory states has precedence."""
     settings = {
         "MASTER_ADDR": placement.primary.cluster_address,
         "MASTER_PORT": str(cluster.chief_port),
@@ -290,7 +290,7 @@ class Context:
     control: Control | None = None
     """The control folder, which nodes record; None: they record none."""
     now: float = field(default_factory=time.time)
-    """The time on the operator's side, in seconds since the epoch."""
+    """The time of the control machine, in seconds since the epoch."""
 
     @cached_property
     def resources(self) -> Mapping[str, str]:
@@ -330,7 +330,7 @@ class Context:
         return rendered(template, **{**of_cluster, **values})
 
     def user(self, node: Node) -> str:
-        """The login name that we really have on a node, on the side where our sshd runs."""
+        """The name of the user on a node, on the side where the cluster's sshd runs."""
         facts = self.facts.nodes[node.name]
         system = value_of(facts.host if node.name in self.facts.sshd_sides else facts.system)
         return system.user if system else node.ssh.user

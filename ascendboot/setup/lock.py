@@ -29,7 +29,7 @@ class Lock:
     holder: str = ""
     """Who holds it; empty: this run."""
     was_waited_for: bool = False
-    """Another run held it until now: facts gathered meanwhile may be out of date."""
+    """Another run held it until now: facts gathered before may be out of date."""
     broke: str = ""
     """The former holder, where the lock was broken."""
 

@@ -42,11 +42,11 @@ class NodeRecord:
     container: str = ""
     """Its name; empty also where an older setup did not record it."""
     host_files: Mapping[str, OwnFile] = field(default_factory=dict)
-    """What must still be on the host side, where our sshd runs there and ranks do not."""
+    """What must still be on the host side, if the cluster's sshd runs there and ranks do not."""
     host_sshd: str = ""
     expires: Mapping[str, float] | None = None
-    """When each of our certificates on either side expires; None: an older setup did not record it,
-    and the nodes have to be queried."""
+    """When each certificate on either side expires; None: an older setup did not record it, and
+    the nodes have to be queried."""
 
     def problems(
         self, installed: Installed, host: Installed | None = None, *, now: float
@@ -108,8 +108,8 @@ class SetupRecord:
             if self.templates == templates_digest():
                 return None
             return (
-                "the cluster was set up by another version of ascendboot, whose files on the nodes "
-                "are others"
+                "the cluster was set up by another version of ascendboot, which wrote other files "
+                "on the nodes"
             )
         if self.version == __version__:
             return "the inventory has changed since the cluster was set up"
@@ -196,7 +196,9 @@ def _node_record(node: Node, facts: ClusterFacts, paths: Collection[str]) -> Nod
     system, engines = value_of(answers.system), value_of(answers.container)
     container = engines.container if engines else None
     if system is None:  # the checks let no such node pass
-        raise NodeError(node.name, "could not record the setup: as whom ranks run is not known")
+        raise NodeError(
+            node.name, "could not record the setup: the user that ranks run as is unknown"
+        )
     expires: dict[str, float] = {}
     for side in (installed, *([host] if host else [])):
         for path, certificate in side.certificates.items():

@@ -18,6 +18,7 @@ from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_n
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Lock, Locks, held_lock
+from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
@@ -25,7 +26,6 @@ from ascendboot.transport.api import Command, Effect, HostSide, Result
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
-_QUERY = "Query every node"
 PLAN = "What reset would remove"
 REMOVE = "Remove what setup installed"
 _SHOWN = 5
@@ -131,7 +131,7 @@ class NodeLeftovers:
 def leftovers_commands(cluster: str, *, removes: bool = False) -> tuple[Command, Command]:
     """The commands about the sent code, and about all else that ascendboot left.
 
-    They look, or they remove what is ours and unchanged, after they have ended our sshd.
+    They look, or they end the cluster's sshd and remove what setup wrote and nobody changed.
     """
     verb, mode = ("remove", "remove") if removes else ("look for", "look")
 
@@ -220,7 +220,7 @@ class Reset:
     def look(self, connect: Connect) -> bool:
         """Query every node, in one execution; False where something blocks reset."""
         results = self._query(*connect(self.progress.cluster.nodes))
-        self.progress.end(_QUERY, results)
+        self.progress.end(QUERY, results)
         return _all_ok(results)
 
     def results(self, done: Outcome) -> list[StepResult]:
@@ -246,7 +246,7 @@ class Reset:
             # A job may have started since the operator was asked.
             results = self._query(hosts, {})
             if not _all_ok(results):
-                self.progress.end(_QUERY, results)
+                self.progress.end(QUERY, results)
                 return
         began = time.monotonic()
         answers = self.progress.for_each(hosts, lambda node: self._remove(node, hosts[node.name]))

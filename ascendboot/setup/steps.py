@@ -156,7 +156,7 @@ class KeyPair(Step):
         elif public is None:
             why = "cannot be read as a key; a new one replaces it"
         elif f"key:{files.fingerprint(public)}" in self.retired:
-            why = "opens a node that left; a new one replaces it"
+            why = "allows logins to a removed node; a new one replaces it"
         elif is_open is not None and is_open.owner is not None:
             why = f"{is_open.why}; a new one replaces it"
         elif there.mode != _PRIVATE:
@@ -172,7 +172,7 @@ class KeyPair(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Sshd(Step):
-    """Our sshd runs with exactly `config` (the text of `sshd/sshd_config`)."""
+    """The cluster's sshd runs with exactly `config` (the text of `sshd/sshd_config`)."""
 
     name: str = "sshd"
     sshd: str
@@ -244,18 +244,19 @@ class CertificateFile(Step):
         refused = ""
         if now - earliest > files.START_SLACK_S:
             refused = (
-                f"is not valid yet on {behind}, whose clock is {now - earliest:.0f} s behind this "
-                "side's"
+                f"is not valid yet on {behind}, whose clock is {now - earliest:.0f} s behind the "
+                "control machine's"
             )
         elif latest - now > (files.VALID_DAYS - files.RENEW_DAYS) * files.DAY_S:
             days = (latest - now) / files.DAY_S
             refused = (
-                f"soon expires on {ahead}, whose clock is {days:.0f} days ahead of this side's"
+                f"soon expires on {ahead}, whose clock is {days:.0f} days ahead of the control "
+                "machine's"
             )
         if refused:
             return Blocked(
                 f"could not renew {self.name}: a certificate made now {refused}",
-                "set the time on all nodes and here from one source",
+                "set the clocks of all nodes and of the control machine from one source",
             )
         summary = f"{self.name} {why}"
         if self.sign is None:

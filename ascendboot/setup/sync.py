@@ -18,6 +18,7 @@ from ascendboot.facts.query import Fact
 from ascendboot.model import files
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import MOST_BYTES, MOST_FILES, CodeTree, Entry
+from ascendboot.model.names import counted
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.steps import write_command
 from ascendboot.templates import script
@@ -67,7 +68,7 @@ class Source:
                         waiting.clear()
             if left:
                 raise UsageError(
-                    f"{self.shown}/{path}: could not be sent: it changed meanwhile; run setup again"
+                    f"{self.shown}/{path}: could not be sent: it has changed since; run setup again"
                 )
         if waiting:
             yield bytes(waiting)
@@ -86,7 +87,7 @@ def read_source(cluster: Cluster) -> Source | None:
     folder = Path(shown).expanduser()
     if not folder.is_dir():
         raise InventoryError(
-            [f'{cluster.source}: code.source: "{shown}" is no folder here; correct it']
+            [f'{cluster.source}: code.source: "{shown}" is not a folder here; correct it']
         )
     problems: list[str] = []
     entries = _read_tree(folder, cluster.code_exclude, problems)
@@ -344,7 +345,7 @@ class CodeSender:
             units = ((10**6, "MB"), (10**3, "kB"))
             sizes = (f"{size / unit:.1f} {name}" for unit, name in units if size >= unit)
             amount = next(sizes, f"{size} bytes")
-            yield f"{send} {count} file{'s' * (count != 1)}, {amount}: {_named(work.send)}"
+            yield f"{send} {counted(count, 'file')}, {amount}: {_named(work.send)}"
         if work.delete:
             yield f"{delete} {_named(work.delete)}"
 

@@ -26,7 +26,7 @@ from ascendboot.transport.api import Command
 HOST_CERTIFICATE = "sshd/host_key-cert.pub"
 USER_CERTIFICATE = "trust/cluster_key-cert.pub"
 _ENTER = "sshd/enter"
-"""What a login runs where our sshd is on the host side: nothing but a command in the container."""
+"""What a login runs if the cluster's sshd is on the host side: only a command in the container."""
 _ADMITTED = "trust/authorized_keys"
 _KNOWN = "trust/known_hosts"
 _CLUSTER_KEY = "trust/cluster_key"
@@ -37,7 +37,7 @@ _OF_A_PRIMARY = (_CLUSTER_KEY, _PUBLIC_KEY, USER_CERTIFICATE, _KNOWN, "trust/ssh
 
 
 def sshd(context: Context, node: Node) -> Sequence[Step]:
-    """Our own sshd: host key, configuration, running process."""
+    """The cluster's own sshd: host key, configuration, running process."""
     steps: list[Step] = [Closed()]
     if context.control is not None and context.owner is None:
         steps.append(Later("owner", "the keys of this control folder are made"))
@@ -73,8 +73,8 @@ def _daemon(context: Context, node: Node) -> Sshd:
 
 
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:
-    """On the primary, the key that opens every node."""
-    # Where our sshd runs on the same side, a step of it closes the folder.
+    """On the primary, the key for logins to every node."""
+    # If the cluster's sshd runs on the same side, one of its steps closes the folder.
     steps: list[Step] = [Closed()] if context.cluster.serves_from_host(node) else []
     if node == context.cluster.primary:
         retired = context.control.known if context.control else ()

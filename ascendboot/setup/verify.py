@@ -18,6 +18,7 @@ from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, ex
 from ascendboot.facts.query import read_script
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
+from ascendboot.model.names import counted
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import Context
 from ascendboot.setup.phases import NETWORK, VERIFY
@@ -323,8 +324,8 @@ def run_verification(
         probed = None if isinstance(part, NodeError) else part[2]
         if probed is not None:
             pings, tcp = len(probed.pings), len(probed.tcp)
-            words = [f"{pings} ping{'s' * (pings != 1)} between NPUs"] if pings else []
-            words += [f"{tcp} TCP connection{'s' * (tcp != 1)}"] if tcp else []
+            words = [f"{counted(pings, 'ping')} between NPUs"] if pings else []
+            words += [counted(tcp, "TCP connection")] if tcp else []
             done[name], texts[name] = probed, f"reaches the other nodes: {' and '.join(words)}"
     network += found("network", "attempts", texts, probe_findings(probes, done))
     if network:

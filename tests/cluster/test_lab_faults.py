@@ -221,7 +221,7 @@ def test_a_fault_that_cannot_be_made_leaves_no_mark(bring_up: BringUp) -> None:
             ("delay", "--milliseconds=-5"),
             2,
             "",
-            '--milliseconds: "-5" is not a number of at most 18 digits\n',
+            '--milliseconds: "-5" is not a whole number of at least 0\n',
         ),
     ],
 )

@@ -225,8 +225,8 @@ def test_a_node_far_behind_blocks_a_new_certificate_but_not_a_good_old_one() -> 
     wish = replace(WANTED, times={"lab-1": NOW, "lab-2": NOW - 301})
     assert wish.check(Installed(base=BASE)) == Blocked(
         f"could not renew {PATH}: a certificate made now is not valid yet on lab-2, "
-        "whose clock is 301 s behind this side's",
-        "set the time on all nodes and here from one source",
+        "whose clock is 301 s behind the control machine's",
+        "set the clocks of all nodes and of the control machine from one source",
     )
     assert isinstance(wish.check(there(replace(GOOD, valid_from=NOW - 500))), Satisfied)
 

@@ -233,7 +233,7 @@ def test_files_without_bytes_ignore_the_rest_of_another_try(place: Place) -> Non
 def test_a_source_that_changes_while_it_is_sent_is_named(place: Place) -> None:
     sending = place.sending()
     place.put("main.py", "")
-    with pytest.raises(UsageError, match=r"main\.py: could not be sent: it changed meanwhile"):
+    with pytest.raises(UsageError, match=r"main\.py: could not be sent: it has changed since"):
         sending.sync(place.node, CodeTree(), PurePosixPath(place.base), place.node)
     place.put("main.py", "printf\n\n")
     failed = sending.sync(place.node, CodeTree(), PurePosixPath(place.base), place.node)
@@ -375,7 +375,7 @@ def test_a_source_that_is_too_large_or_missing(
         "HERE: could not be taken as code: it holds 2 files and 0 MiB, of at most 1 files and 512"
     )
     place.here.rename(place.here.with_name("moved"))
-    assert refused(place) == ['lab.yaml: code.source: "HERE" is no folder here; correct it']
+    assert refused(place) == ['lab.yaml: code.source: "HERE" is not a folder here; correct it']
 
 
 def test_without_a_source_no_code_is_read() -> None:

@@ -59,7 +59,7 @@ def test_only_files_that_setup_wished_for_are_remembered() -> None:
 def test_nobody_is_remembered_as_root_who_did_not_say_so() -> None:
     silent = Unanswered("failed", "could not read the names of the system: no name for user ID 7")
     unknown = {**FACTS, "lab-2": replace(FACTS["lab-2"], system=silent)}
-    with pytest.raises(NodeError, match=r"^lab-2: could not record the setup: as whom ranks run"):
+    with pytest.raises(NodeError, match=r"^lab-2: could not record the setup: the user that"):
         remembered(facts=unknown)
 
 
