@@ -115,7 +115,7 @@ def pods_of(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, set[i
 
 
 def crosses_pods(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
-    """Whether devices of a job are in several super pods: those talk by their network ports."""
+    """Whether devices of a job are in several super pods: they then use their network ports."""
     return len({pod for pods in pods_of(cluster, facts).values() for pod in pods}) > 1
 
 

@@ -318,14 +318,12 @@ def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnviro
 
 def _surroundings(result: Result) -> NodeEnvironment:
     sections = Sections(result, _ENVIRONMENT_SCRIPT)
-    single = sections.text("single_copy").strip()
     memlock = sections.text("memlock").strip()
     visible = sections.text("visible").strip()
     if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
         raise NotUnderstoodError(_ENVIRONMENT_SCRIPT, 1, memlock, "a number of KiB or unlimited")
-    refused = single.removeprefix("refused ")[:MOST_SHOWN] if single.startswith("refused ") else ""
     return NodeEnvironment(
-        single_copy=refused,
+        single_copy=sections.text("single_copy").strip().partition("refused ")[2][:MOST_SHOWN],
         device_nodes=frozenset(sections.text("device_nodes").split()),
         visible=visible.partition("=")[2] if visible else None,
         memlock_kib=None if memlock == "unlimited" else int(memlock),

@@ -35,7 +35,7 @@ class Unanswered:
 
     @property
     def why(self) -> str:
-        """The message without what could not be done."""
+        """The reason in the message, without its beginning `could not …:`."""
         return self.message.partition(": ")[2] or self.message
 
 

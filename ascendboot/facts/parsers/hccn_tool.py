@@ -240,7 +240,7 @@ def parse_ping(text: str, tool: str = "hccn_tool -ping -g") -> Ping:
     if len(counts) == 1:
         sent, received = int(counts[0][1]), int(counts[0][2])
         if sent == received and (failures or counts[0][3] != _NO_LOSS):
-            hindrances.append("the tool calls it a failure all the same")
+            hindrances.append("the tool reports a failure nevertheless")
         return Ping(sent, received, hindrances[0] if hindrances else "")
     if failures:
         raise HccnToolError(f"{tool}: {failures[0]}")
