@@ -85,7 +85,6 @@ def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
     cluster = load(inventory)
     applied = SetupRecord(
         cluster=cluster.name,
-        version="0",
         inventory_digest=digest(cluster),
         templates=templates_digest(),
         base=PurePosixPath("/var/lib/ascendboot/mute"),
@@ -93,7 +92,6 @@ def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
         networks=("127.0.0.0/8",),
         mpirun="/usr/bin/mpirun",
         launcher=LauncherChoice("horovod", "it was asked for", "/usr/bin/mpirun"),
-        launcher_env={},
         slots=(("n-1", 0, None),),
         nodes={},
     )

@@ -92,12 +92,6 @@ def test_other_lines_give_no_key(text: str) -> None:
     assert known(text).lookup("192.0.2.1") == ()
 
 
-def test_revoked_keys_are_known_as_such(tmp_path: Path) -> None:
-    (tmp_path / "user").write_text(line("*", key(1), "@revoked"))
-    host_keys = HostKeys(tmp_path / "own", user_files=[tmp_path / "user"])
-    assert [host_keys.is_revoked(key(n)) for n in (1, 2)] == [True, False]
-
-
 def test_several_keys_of_one_server_are_all_known() -> None:
     hosts = known(line("a", key(1)), line("a", key(2, "ssh-rsa")) + " root@a")
     assert placed(hosts, "a") == [(key(1), "f:1"), (key(2, "ssh-rsa"), "f:2")]
@@ -172,16 +166,6 @@ def host_keys(folder: Path, *keys: HostKey, accept_new: bool = False) -> HostKey
     file = folder / "known_hosts"
     file.write_text("\n".join(line("192.0.2.1", k) for k in keys))
     return HostKeys(file, user_files=[], accept_new=accept_new)
-
-
-def test_known_types_are_requested_first(tmp_path: Path) -> None:
-    assert HostKeyCheck(node(), host_keys(tmp_path)).algorithms(OFFERED) == OFFERED
-    assert HostKeyCheck(node(), host_keys(tmp_path, RSA)).algorithms(OFFERED) == [
-        "rsa-sha2-512",
-        "rsa-sha2-256",
-        "ssh-ed25519",
-        "ecdsa-sha2-nistp256",
-    ]
 
 
 def test_after_another_fingerprint_the_other_types_are_requested(tmp_path: Path) -> None:

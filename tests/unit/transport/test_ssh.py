@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from ascendboot.errors import UnreachableError
@@ -76,43 +74,10 @@ def test_a_jump_host_is_user_host_and_port(text: str, expected: tuple[str, str, 
     assert (jump.name, jump.ssh.identity, jump.ssh.jump) == (text, "~/.ssh/cluster", None)
 
 
-def test_another_node_may_be_named_as_jump_host() -> None:
-    gate = node("gate")
-    assert jump_node(behind("gate"), {"gate": gate}) == gate
-
-
 @pytest.mark.parametrize(("jump", "others"), [("n1", ()), ("n0", ("n0",))])
 def test_a_circle_is_refused(jump: str, others: tuple[str, ...]) -> None:
     with pytest.raises(UnreachableError, match="correct `jump` in the inventory"):
         jump_node(behind(jump), {}, others)
-
-
-class Opened:
-    """A connection that counts how often it is closed."""
-
-    closes = 0
-
-    def close(self) -> None:
-        self.closes += 1
-
-
-def open_one() -> Connection:
-    return cast("Connection", Opened())
-
-
-def closes(connection: Connection) -> int:
-    return cast("Opened", connection).closes
-
-
-def test_the_first_user_opens_and_the_last_user_closes() -> None:
-    jumps = JumpHosts()
-    first = jumps.take("gate", open_one)
-    assert jumps.take("gate", open_one) is first
-    jumps.give_back("gate")
-    assert closes(first) == 0
-    jumps.give_back("gate")
-    assert closes(first) == 1
-    assert jumps.take("gate", open_one) is not first
 
 
 def test_a_jump_host_that_is_down_is_tried_once_for_all() -> None:
