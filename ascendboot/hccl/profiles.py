@@ -63,13 +63,13 @@ def profile_env(profile: str) -> dict[str, str]:
 
 
 def packages_of(python: str, version: str) -> str:
-    """Where the packages of the interpreter at this path, of version X.Y[.Z], lie."""
+    """The packages folder of the interpreter at this path, of version X.Y[.Z]."""
     series = ".".join(version.split(".")[:2])
     return str(PurePosixPath(python).parent.parent / "lib" / f"python{series}" / "site-packages")
 
 
 def profile_paths(profile: str, packages: str) -> dict[str, str]:
-    """Where a profile's libraries and modules lie, beside the packages of the job's Python."""
+    """The search paths of a profile within the packages of the job's Python."""
     if profile != "rec-sdk-tf":
         return {}
     libasc = f"{packages}/mx_rec/libasc"

@@ -248,7 +248,7 @@ def not_started_message(
     nodes = dict.fromkeys(rank.node for rank in plan.ranks if rank.rank in missing)
     return (
         f"{fold(nodes)}: could not start {ranks_named(missing)} of job {plan.job_id} within "
-        f"{within_s:g} s: the launcher has not begun them; {seen}its log is "
+        f"{within_s:g} s: the launcher has not started them; {seen}its log is "
         f"{plan.job_folder}/launcher.log"
     )
 

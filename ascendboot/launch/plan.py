@@ -75,7 +75,7 @@ class LaunchRequest:
     ssh_port: int = 0
     """Of the cluster's own sshd, for horovodrun."""
     mpi_args: tuple[str, ...] = ()
-    """More words for mpirun."""
+    """More arguments of mpirun."""
     script_args: tuple[str, ...] = ()
     script_content: bytes | None = None
     """A script that is copied into the job's folder on every node."""

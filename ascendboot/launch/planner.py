@@ -11,6 +11,7 @@ from ascendboot.launch.launchers import LAUNCHERS, Launcher, traits_of
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, PlannedRank, Start
 from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice, NodeClocks
+from ascendboot.model.names import counted
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
@@ -184,11 +185,11 @@ def why_not_elastic(
         )
     if with_table:
         return (
-            "a rank table fixes how many ranks there are; "
+            "a rank table fixes the number of ranks; "
             "state `resources: {mode: root-info}`, or leave --elastic out"
         )
     if min_nodes > nodes:
-        return f"--elastic {min_nodes} is more than its nodes, which are {nodes}; state fewer"
+        return f"--elastic {min_nodes} is more than its {counted(nodes, 'node')}; state fewer"
     return None
 
 

@@ -77,7 +77,7 @@ def test_only_who_asks_for_it_gets_it(operator: Operator) -> None:
 @pytest.mark.parametrize(
     ("nodes", "why"),
     [
-        ("3", f"{REFUSED}--elastic 3 is more than its nodes, which are 2; state fewer"),
+        ("3", f"{REFUSED}--elastic 3 is more than its 2 nodes; state fewer"),
         ("0", '--elastic: "0" is not a whole number of at least 1'),
         ("half", '--elastic: "half" is not a whole number of at least 1'),
     ],

@@ -26,7 +26,7 @@ def test_a_rank_that_never_begins_ends_the_start_and_is_named(
     assert (report.state, report.exit_code, report.cause) == (JobState.NOT_STARTED, 125, None)
     assert report.message == (
         f"lab-2: could not start rank 3 of job {made.job_id} within 3 s: the launcher has not "
-        f"begun them; its log is {made.job_folder}/launcher.log"
+        f"started them; its log is {made.job_folder}/launcher.log"
     )
     wait_until(lambda: two.processes_of(made) == "")
 
@@ -45,7 +45,7 @@ def test_a_node_whose_login_hangs_is_named(two: TwoNodes, tmp_path: Path) -> Non
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125), report
     assert report.message.startswith(
         f"lab-1: could not start ranks 0-1 of job {made.job_id} within 1 s: the launcher has not "
-        "begun them; ssh from lab-1 waits for lab-2; "
+        "started them; ssh from lab-1 waits for lab-2; "
     )
     assert two.processes_of(made, "lab-1") == ""
 

@@ -96,11 +96,11 @@ def test_a_job_that_cannot_be_elastic() -> None:
     torchrun = TORCHRUN.launcher
     assert why_not_elastic(1, 2, torchrun, with_table=False) is None
     assert why_not_elastic(3, 2, torchrun, with_table=False) == (
-        "--elastic 3 is more than its nodes, which are 2; state fewer"
+        "--elastic 3 is more than its 2 nodes; state fewer"
     )
     assert why_not_elastic(1, 2, torchrun, with_table=True) == (
-        "a rank table fixes how many ranks there are; state `resources: {mode: root-info}`, or "
-        "leave --elastic out"
+        "a rank table fixes the number of ranks; state `resources: {mode: root-info}`, or leave "
+        "--elastic out"
     )
     assert why_not_elastic(1, 2, MPIRUN, with_table=False) == (
         "only torchrun can continue without a node, and mpirun starts jobs: the default; state "
