@@ -17,7 +17,6 @@ from ascendboot.lab.shape import LabNode, Shape
 
 NAMESPACES = Path("/run/netns")
 _BRIDGE = (
-    "link set lo up",
     "link add br0 type bridge mcast_snooping 0",
     "link set br0 addrgenmode none",
     "link set br0 up",
@@ -33,94 +32,30 @@ def build(shape: Shape) -> None:
     Raises:
         LabError: the kernel refused a part; what was made so far stays.
     """
-    add = [f"netns add {name}" for name in namespaces(shape)]
+    management = [*_BRIDGE, *_cable_lines("operator", shape.prefix, str(os.getpid()))]
+    # The NPU switch has an address of its own, which answers netdetect.
+    npu = [*_BRIDGE, f"addr add {shape.gateway}/{shape.npu.prefixlen} brd + dev br0"]
+    ends: dict[str, list[str]] = {}
+    for node in shape.nodes:
+        management += _cable_lines(_node_port(node), "eth0", node.namespace)
+        ends[node.namespace] = _end_lines("eth0", f"{node.address}/{shape.management.prefixlen}")
+        for device in node.devices:
+            namespace, end = shape.device_namespace(node, device), f"eth{device.device_id}"
+            npu += _cable_lines(_port(node, device.device_id), end, namespace)
+            ends[namespace] = _end_lines(end, f"{device.device_ip}/{shape.npu.prefixlen}")
+    inside = {shape.management_switch: management, shape.npu_switch: npu, **ends}
+    add = [f"netns add {namespace}" for namespace in inside]
     host.run(_BATCH, purpose="make network namespaces", text=_lines(add))
-    _inside(shape.management_switch, management_lines(shape, os.getpid()))
-    _inside(shape.npu_switch, npu_lines(shape))
-    for node in shape.nodes:
-        _inside(node.namespace, port_lines("eth0", f"{node.address}/{shape.management.prefixlen}"))
-        for device in node.devices:
-            address = f"{device.device_ip}/{shape.npu.prefixlen}"
-            name = shape.device_namespace(node, device)
-            _inside(name, port_lines(f"eth{device.device_id}", address))
-    ours = f"{shape.operator_address}/{shape.management.prefixlen}"
-    lines = port_lines(shape.prefix, ours)[1:]
-    host.run(_BATCH, purpose="join the management network", text=_lines(lines))
-
-
-def namespaces(shape: Shape) -> list[str]:
-    """The names of all network namespaces of a lab."""
-    names = [shape.management_switch, shape.npu_switch]
-    for node in shape.nodes:
-        names.append(node.namespace)
-        names.extend(shape.device_namespace(node, device) for device in node.devices)
-    return names
-
-
-def management_lines(shape: Shape, operator_pid: int) -> list[str]:
-    """The management switch: one port per node, and one for the control machine."""
-    lines = [*_BRIDGE]
-    for node in shape.nodes:
-        lines += _cable_lines(node_port(node), "eth0", node.namespace)
-    return lines + _cable_lines("operator", shape.prefix, str(operator_pid))
-
-
-def npu_lines(shape: Shape) -> list[str]:
-    """The NPU switch: one port per NPU; its own address answers netdetect."""
-    lines = [*_BRIDGE]
-    lines.append(f"addr add {shape.gateway}/{shape.npu.prefixlen} brd + dev br0")
-    for node in shape.nodes:
-        for device in node.devices:
-            name = f"eth{device.device_id}"
-            port = _port(node, device.device_id)
-            lines += _cable_lines(port, name, shape.device_namespace(node, device))
-    return lines
-
-
-def port_lines(interface: str, address: str) -> list[str]:
-    """One end of a cable, with its address."""
-    return [
-        "link set lo up",
-        f"link set {interface} addrgenmode none",
-        f"addr add {address} brd + dev {interface}",
-        f"link set {interface} up",
-    ]
-
-
-def node_port(node: LabNode) -> str:
-    """The name of the port in which a node's cable is plugged."""
-    return f"n{node.number}"
-
-
-def wire_ends(node: LabNode) -> tuple[str, str]:
-    """The ends of a slow wire: towards the node, and towards the switch."""
-    return f"{node_port(node)}a", f"{node_port(node)}b"
-
-
-def insert_wire(shape: Shape, node: LabNode) -> None:
-    """Put a slow wire between a node's cable and the switch; its ends exist."""
-    near, far = wire_ends(node)
-    between = f"{node_port(node)}w"
-    lines = [
-        f"link add {between} type bridge mcast_snooping 0",
-        f"link set {between} addrgenmode none up",
-        f"link set {near} addrgenmode none master {between} up",
-        f"link set {far} addrgenmode none master br0 up",
-        f"link set {node_port(node)} master {between}",
-    ]
-    _inside(shape.management_switch, lines)
-
-
-def remove_wire(shape: Shape, node: LabNode) -> None:
-    """Connect a node's cable to the switch again; the wire's ends go with their process."""
-    port = node_port(node)
-    _inside(shape.management_switch, [f"link set {port} master br0", f"link del {port}w"])
+    for namespace, lines in inside.items():
+        _inside(namespace, ["link set lo up", *lines])
+    ours = _end_lines(shape.prefix, f"{shape.operator_address}/{shape.management.prefixlen}")
+    host.run(_BATCH, purpose="join the management network", text=_lines(ours))
 
 
 def set_node_power(shape: Shape, node: LabNode, *, on: bool, links_down: Iterable[int]) -> None:
     """Set a node's cables as with or without power; NPUs in `links_down` stay down."""
     state = "up" if on else "down"
-    _inside(shape.management_switch, [f"link set {node_port(node)} {state}"])
+    _inside(shape.management_switch, [f"link set {_node_port(node)} {state}"])
     if not on:
         # Otherwise the control machine sends for half a minute before it reports "no route".
         forget = ["ip", "neigh", "flush", "to", str(node.address), "dev", shape.prefix]
@@ -191,10 +126,23 @@ def existing(prefix: str) -> list[str]:
     return names
 
 
+def _node_port(node: LabNode) -> str:
+    """The port of the management switch in which a node's cable is plugged."""
+    return f"n{node.number}"
+
+
 def _cable_lines(port: str, far_end: str, namespace: str) -> list[str]:
     return [
         f"link add {port} type veth peer name {far_end} netns {namespace}",
         f"link set {port} addrgenmode none master br0 up",
+    ]
+
+
+def _end_lines(interface: str, address: str) -> list[str]:
+    return [
+        f"link set {interface} addrgenmode none",
+        f"addr add {address} brd + dev {interface}",
+        f"link set {interface} up",
     ]
 
 
@@ -210,7 +158,7 @@ def _is_up(interface: str, listing: str) -> bool:
 
 
 def _port(node: LabNode, device_id: int) -> str:
-    return f"{node_port(node)}d{device_id}"
+    return f"{_node_port(node)}d{device_id}"
 
 
 def _lines(lines: Iterable[str]) -> str:
@@ -228,20 +176,29 @@ def delay(record: Record, node: LabNode, milliseconds: int) -> None:
     Raises:
         LabError: neither works.
     """
-    note = _note(record, node)
+    note, switch = _note(record, node), record.shape.management_switch
+    port, bridge = _node_port(node), f"{_node_port(node)}w"
     if note.exists():
         if note.read_text() == _NETEM:
             _tc(record, node, "qdisc del dev {} root")
         else:
-            remove_wire(record.shape, node)
+            _inside(switch, [f"link set {port} master br0", f"link del {bridge}"])
             end_wire(record, node)
         note.unlink()
     if milliseconds and _netem(record, node, milliseconds):
         note.write_text(_NETEM)
     elif milliseconds:
-        process = _start_wire(record, node, milliseconds)
+        near, far = f"{port}a", f"{port}b"
+        process = _start_wire(record, node, near, far, milliseconds)
         note.write_text(f"{process.pid} {process.started}")
-        insert_wire(record.shape, node)
+        lines = [
+            f"link add {bridge} type bridge mcast_snooping 0",
+            f"link set {bridge} addrgenmode none up",
+            f"link set {near} addrgenmode none master {bridge} up",
+            f"link set {far} addrgenmode none master br0 up",
+            f"link set {port} master {bridge}",
+        ]
+        _inside(switch, lines)
 
 
 def end_wire(record: Record, node: LabNode) -> None:
@@ -268,15 +225,17 @@ def _netem(record: Record, node: LabNode, milliseconds: int) -> bool:
 
 def _tc(record: Record, node: LabNode, line: str) -> None:
     """Run tc for both ends of the node's cable; `{}` in the line stands for the interface."""
-    ends = {record.shape.management_switch: node_port(node), node.namespace: "eth0"}
+    ends = {record.shape.management_switch: _node_port(node), node.namespace: "eth0"}
     for namespace, interface in ends.items():
         argv = ["nsenter", f"--net={NAMESPACES / namespace}", "tc", "-batch", "-"]
         text = f"{line.format(interface)}\n"
         host.run(argv, purpose=f"delay what leaves {namespace}", text=text)
 
 
-def _start_wire(record: Record, node: LabNode, milliseconds: int) -> host.ProcessId:
-    near, far = wire_ends(node)
+def _start_wire(
+    record: Record, node: LabNode, near: str, far: str, milliseconds: int
+) -> host.ProcessId:
+    """Start the relay, which makes the two ends of the wire."""
     argv = [
         *("setsid", "--fork"),
         *("nsenter", f"--net={NAMESPACES / record.shape.management_switch}"),

@@ -2,7 +2,7 @@
 
 Stands in for `tc … netem` on kernels that lack it. `python -m ascendboot.lab.relay A B DELAY_MS`
 makes the interfaces in the network namespace where it is started, prints `PID STARTED` when frames
-can flow, lets go of its output, and ends with a signal; the interfaces end with it.
+can flow, closes its output, and runs until a signal ends it; the interfaces end with it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _send(tap: int, frame: bytes) -> None:
     try:
         os.write(tap, frame)
     except OSError:
-        # The interface is down, or its queue is full: a wire loses the frame, too.
+        # The interface is down, or its queue is full: a real wire loses the frame, too.
         return
 
 

@@ -7,7 +7,7 @@ umask 022
 disk=$1
 rm -f "$disk/lab/booted"
 
-# /proc is still the machine's, so these are the machine's numbers: by them the node is ended.
+# /proc is still the machine's, so these are the machine's numbers; lab.down kills the node by them.
 read -r -a stat </proc/self/stat
 echo "${stat[0]} ${stat[21]}" >"$disk.pid"
 
@@ -21,7 +21,7 @@ mount() { command mount -n "$@"; }
 
 copy_on_write() { # directory of the machine, directory for what is written
   mkdir -p "$2/upper" "$2/work"
-  # The node may be booting again while the kernel still lets go of its previous life.
+  # When a node boots again, the kernel may not have released these folders yet.
   for _ in {1..20}; do
     mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" overlay "$root$1" && return
     sleep 0.1
@@ -79,8 +79,8 @@ for place in "${masks[@]}"; do
   [[ ! -d $root$place ]] || mount -t tmpfs -o ro,mode=700 hidden "$root$place"
 done
 
-# The container's image: the machine's root without what nodes have for themselves, read-only. An
-# overlay of its own, because the kernel stacks no more than two: this and what podman lays over it.
+# The container's image: the machine's root, read-only, without the places that each node has for
+# itself. A separate overlay, because the kernel stacks no more than two: this one and podman's.
 if [[ -n $container ]]; then
   image=$root/run/ascendboot-lab/image
   mkdir -p "$image"
@@ -93,7 +93,7 @@ if [[ -n $container ]]; then
   mount --rbind --make-rprivate /sys/fs/cgroup "$root/sys/fs/cgroup"
 fi
 
-# A well kept server keeps HCCL's ports from outgoing connections.
+# Reserves HCCL's ports, so that no outgoing connection gets one; servers should have this.
 echo 60000-60031 >"$root/proc/sys/net/ipv4/ip_local_reserved_ports"
 hostname "$name"
 cd "$root"
@@ -109,5 +109,5 @@ rmdir /.machine
 if init=$(command -v tini); then
   exec "$init" -- sleep infinity >/dev/null 2>&1
 fi
-# Bash reaps whatever ends while it waits.
+# Bash reaps every process that ends while it waits.
 exec bash -c 'while :; do sleep infinity & wait $!; done' >/dev/null 2>&1
