@@ -361,7 +361,7 @@ class LogGatherer:
             elif is_over:
                 self._mark_lost(name, "its connection has ended")
             elif node.silent_s > SILENCE_S:
-                self._mark_lost(name, f"nothing came for {node.silent_s:.0f} s")
+                self._mark_lost(name, f"no data for {node.silent_s:.0f} s")
 
     def _mark_lost(self, node: str, seen: str) -> None:
         words = f"could not gather logs of job {self._job.job_id}: {seen}"

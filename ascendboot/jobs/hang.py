@@ -80,7 +80,7 @@ class Detector:
         self._reported_silence = False
 
     def forget(self, node: str) -> None:
-        """Ignore this node from now on: the job goes on without it."""
+        """Ignore this node from now on: the job continues without it."""
         self._nodes.discard(node)
         self._due.discard(node)
         self._views.pop(node, None)

@@ -218,7 +218,7 @@ class Following:
     def _on_timeout(self, silent_s: float) -> None:
         now = time.monotonic()
         if silent_s >= self.limits.silence_s:
-            raise self._lost_primary(f"nothing came for {silent_s:.0f} s")
+            raise self._lost_primary(f"no data for {silent_s:.0f} s")
         if now >= self._start_by:
             missing = {rank.rank for rank in self.plan.ranks} - self.progress.started
             words = events.not_started_message(self.plan, missing, self.limits.start_s)
@@ -267,7 +267,7 @@ class Following:
         soon = time.monotonic() + self.limits.drain_s
         self._start_by, self._end_by = max(self._start_by, soon), max(self._end_by, soon)
 
-    def _lost_primary(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
+    def _lost_primary(self, seen: str, *, and_so: str = "the job continues") -> UnreachableError:
         job = f"job {self.plan.job_id}"
         reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
         return UnreachableError(self.plan.primary, reason)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sends what is missing of files in a job's folder, and, to follow them, all that is added until
-# stdin closes.
+# Sends the missing bytes of files in a job's folder; to follow them, also all new bytes until stdin
+# closes.
 #
 #   JOB_FOLDER MODE BEAT SAMPLE_EVERY [NAME SIZE]...
 #
 # MODE is `once`, `follow`, or `record`: as `follow`, and records in the events a launcher that is
-# gone without a recorded end. BEAT: after how many polls a sign of life comes. Every SAMPLE_EVERY
-# whole seconds (0: never) it holds what the ranks use. SIZE: bytes that you already have.
-# Prints `bytes COUNT NAME` before so many bytes of a file; `gap COUNT NAME` in place of bytes that
+# gone without a recorded end. BEAT: number of polls between two signs of life. Every SAMPLE_EVERY
+# whole seconds (0: never) it includes what the ranks use. SIZE: bytes that the caller already has.
+# Prints `bytes COUNT NAME` before COUNT bytes of a file; `gap COUNT NAME` in place of bytes that
 # the node has dropped; `absent` without such a folder; `beat` or `sample …` (rank-usage.sh) as
 # signs of life; `lost` when a launcher is gone without a recorded end; `end`.
 # shellcheck source=templates/scripts/launcher-lost.sh
@@ -37,12 +37,12 @@ send_bytes() {
     skip "$1" "${at[$1]}"
   fi
   printf 'bytes %s %s\n' "$more" "$1"
-  # It reads no more than that, and the next one goes on where it stopped.
+  # head reads exactly that much; the next call continues where it stopped.
   head -c "$more" <&"${descriptor[$1]}"
   at[$1]=$2
 }
 
-# skip NAME COUNT: goes on behind so many bytes.
+# skip NAME COUNT: skips so many bytes.
 skip() {
   [ "$2" = 0 ] || [ -z "${descriptor[$1]-}" ] || dd bs=1 skip="$2" count=0 <&"${descriptor[$1]}" 2>/dev/null
 }

@@ -47,8 +47,8 @@ case $workdir in "$job"/*) ;; *) [ -d "$workdir" ] || refuse "no folder $workdir
 if [ "$bad" = 0 ]; then
   mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && made=1 && : >"$job/making" || bad=1
 fi
-# Prints other jobs that are about to start. Of two that are prepared at once the first goes on: its
-# `making` is older. A job that is ready (`open`) has not seen this one and will start.
+# Prints other jobs that are about to start. Of two that are prepared at the same time only the first
+# starts: its `making` is older. A job that is ready (`open`) did not see this one and will start.
 starting() {
   local making=(-name making -newermt '-90 seconds') ready=(-name open -newermt '-30 seconds') sign
   find "${base%/*}"/*/jobs -mindepth 2 -maxdepth 2 "${making[@]}" -o "${ready[@]}" 2>/dev/null |
@@ -79,7 +79,7 @@ bash -c "$write" && cd -- "$job" && {
   done
   # The end of the job must find room even when the disk fills up.
   fallocate -n -l 524288 events 2>/dev/null
-  # A rank that was killed is compared with this number: was it the kernel, for want of memory?
+  # rank-exec compares this count at the end of a rank: did the OOM killer end processes meanwhile?
   grep -s '^oom_kill ' /proc/vmstat >memory
   # Files that are not on this list when the job is over are the user's: checkpoints, caches.
   [ -e open ] && rm making && find . -type f >made

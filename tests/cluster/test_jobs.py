@@ -434,7 +434,7 @@ def test_a_primary_without_power_is_waited_for_and_the_job_is_lost(operator: Ope
     assert process.returncode == 4
     said = json.loads(out)
     assert (said["job_id"], said["exit_code"]) == (job_id, 4)
-    assert said["message"].endswith("the job goes on; invoke status")
+    assert said["message"].endswith("the job continues; invoke status")
     wait_until(lambda: operator.sh("lab-2", ALL_OF_JOBS) == "")
     assert operator.call("status").code == 4
     operator.lab.undo("lab-1", "node-down")

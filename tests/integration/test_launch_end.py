@@ -188,8 +188,8 @@ def test_a_job_continues_when_the_primary_is_lost(cluster: LocalCluster) -> None
     with pytest.raises(UnreachableError) as lost:
         cluster.run(plan, limits=Timeouts(beat_s=60, silence_s=1.0))
     assert re.fullmatch(
-        rf"lab-1: could not follow job {plan.job_id} any longer: nothing came for \d+ s; "
-        "the job goes on; invoke status",
+        rf"lab-1: could not follow job {plan.job_id} any longer: no data for \d+ s; "
+        "the job continues; invoke status",
         str(lost.value),
     )
     assert "exit" not in Path(plan.job_folder, "events").read_text()
@@ -242,7 +242,7 @@ STOPPED = (
     [
         (
             UnreachableError("lab-1", "could not open a session"),
-            "its connection has ended; the job goes on; invoke status",
+            "its connection has ended; the job continues; invoke status",
         ),
         (
             CommandError("lab-1", STOPPED),
