@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.model.names import ranks_named
@@ -38,21 +38,16 @@ _REMEDY: Final[Mapping[str, str]] = {
 _WITHOUT_FILE: Final = re.compile(r"sleep|select|poll|futex|do_wait|suspend|pause")
 """Kernel functions of calls whose first argument is not a file descriptor."""
 _RANK: Final = re.compile(r"rank (\d+) (\d+) (\S) (\S+)")
-_FRAME: Final = re.compile(r" {4}(.+) \((.+?)(?::(\d+))?\)")
+_FRAME: Final = re.compile(r" {4}(.+ \((.+?)(?::\d+)?\))")
 _THREAD: Final = re.compile(r'Thread (\d+)(?:/\S+)? \([^()]*\)(?:: ".*")?')
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """One level of a Python stack."""
 
-    function: str
+    text: str
+    """`FUNCTION (FILE:LINE)`."""
     file: str
-    line: int
-
-    def __str__(self) -> str:
-        where = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{self.function} ({where})"
 
 
 @dataclass(kw_only=True)
@@ -85,7 +80,7 @@ class RankView:
                 thread = match[1]
                 stacks[thread] = ()
             elif thread and (match := _FRAME.fullmatch(line)):
-                stacks[thread] += (Frame(match[1], match[2], int(match[3] or 0)),)
+                stacks[thread] += (Frame(*match.groups()),)
         return stacks.get(str(self.pid)) or next(iter(stacks.values()), ())
 
     @property
@@ -110,7 +105,8 @@ class RankView:
             # The script is the file where the stack begins; shown is its innermost line.
             script_file = next((f.file for f in frames[::-1] if "runpy" not in f.file), "")
             own = next((f for f in frames if f.file == script_file), frames[-1])
-            words = f" in {frames[0]}" + (f", called in {own}" if own != frames[0] else "")
+            words = f" in {frames[0].text}"
+            words += f", called in {own.text}" if own != frames[0] else ""
         if not self.file or not self.wchan or _WITHOUT_FILE.search(self.wchan):
             return words
         kind = self.file.partition(":")[0]
