@@ -1,9 +1,8 @@
-"""What we write for OpenSSH is known to every release from 7.4 (CentOS 7) on."""
+"""Everything that setup writes for OpenSSH is known to release 7.4 (CentOS 7) and later."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tests.engine.simulated import BASE, Simulation
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/data/openssh"
 OLDEST = (7, 4)
-# The options of each program that stand in the getopt() of V_7_4_P1.
+# The options of each program in the getopt() of V_7_4_P1.
 LETTERS = {
     "ssh": set("1246abcefgiklmnopqstvxACDEFGIJKLMNOPQRSTVwWXYy"),
     "sshd": set("CEbcfghkopu46DQRTdeiqrt"),
@@ -33,20 +32,13 @@ def keywords(program: str) -> dict[str, tuple[tuple[int, ...], str]]:
     return {keyword: (release(first), last) for _, keyword, first, last in rows}
 
 
-def simulations() -> Iterator[Simulation]:
-    for trust in ("ca", "pinned"):
-        cluster = Simulation.of(2, trust=trust)
-        yield cluster
-    via_engine = Simulation.with_containers(2, ssh_via="engine")
-    yield via_engine
-
-
 @pytest.fixture(scope="module")
 def settings() -> dict[str, set[tuple[str, str]]]:
-    """By program all that its configuration can say: keyword and value."""
+    """All settings that setup writes, by program: keyword and value."""
     found: dict[str, set[tuple[str, str]]] = {"sshd": set(), "ssh": set()}
     texts = set()
-    for cluster in simulations():
+    plain = [Simulation.of(2, trust=trust) for trust in ("ca", "pinned")]
+    for cluster in (*plain, Simulation.with_containers(2, ssh_via="engine")):
         assert cluster.walk().exit_code == 0
         for side in (side for node in cluster.nodes for side in (node, node.work)):
             for path, program in (("sshd/sshd_config", "sshd"), ("trust/ssh_config", "ssh")):
@@ -71,7 +63,7 @@ def test_13_every_keyword_is_known_from_7_4_on(
 
 
 @pytest.mark.parametrize(("program", "stated"), [("sshd", SSHD_OPTIONS), ("ssh", SSH_OPTIONS)])
-def test_13_what_older_releases_lack_is_what_the_finding_names(
+def test_13_the_finding_names_what_older_releases_lack(
     program: str,
     stated: dict[str, tuple[int, int]],
     settings: dict[str, set[tuple[str, str]]],

@@ -1,4 +1,4 @@
-"""Setup over nodes whose ranks run in containers: what goes to which side, and what comes back."""
+"""Setup of nodes whose ranks run in containers: what each side gets and is queried for."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_everything_goes_into_the_containers_and_nothing_to_the_hosts() -> None:
     assert cluster.nodes[0].transport.entered == [ContainerExec("/usr/bin/docker", "rec-sdk")]
 
 
-def test_each_side_is_asked_once_and_a_second_setup_changes_nothing() -> None:
+def test_each_side_is_queried_once_and_a_second_setup_changes_nothing() -> None:
     cluster = Simulation.with_containers(2)
     cluster.walk()
     second = cluster.walk()
     assert changed(second) == set()
-    # the host: questions, network; the container: questions, and on the primary the logins
+    # The host: queries and network; the container: queries, and on the primary the logins.
     assert [len(n.transport.executions) for n in cluster.nodes] == [2, 2]
     assert [len(n.work.transport.executions) for n in cluster.nodes] == [2, 1]
 
@@ -53,7 +53,7 @@ def test_a_restarted_container_gets_its_sshd_back_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("trust", ["ca", "pinned"])
-def test_a_new_container_gets_all_that_is_its_own(trust: Trust) -> None:
+def test_a_new_container_gets_all_its_files_again(trust: Trust) -> None:
     cluster = Simulation.with_containers(2, trust=trust)
     cluster.walk()
     cluster.nodes[1].work.wipe()
@@ -64,7 +64,7 @@ def test_a_new_container_gets_all_that_is_its_own(trust: Trust) -> None:
     assert changed(cluster.walk()) == wanted
 
 
-def test_our_sshd_in_a_container_is_no_stranger_on_its_port() -> None:
+def test_the_cluster_s_sshd_in_a_container_does_not_block_its_own_port() -> None:
     cluster = Simulation.with_containers(2)
     cluster.walk()
     ours = Listener(address="198.18.0.1", port=12345, program="sshd", pid=4711)
@@ -72,7 +72,7 @@ def test_our_sshd_in_a_container_is_no_stranger_on_its_port() -> None:
     assert changed(cluster.walk()) == set()
 
 
-def test_without_a_way_into_a_container_nothing_is_written_anywhere() -> None:
+def test_if_a_container_cannot_be_entered_nothing_is_written() -> None:
     cluster = Simulation.with_containers(2)
     cluster.change("lab-2", container=Answered(Engines(names=("other",))))
     report = cluster.walk()
@@ -84,7 +84,7 @@ def test_without_a_way_into_a_container_nothing_is_written_anywhere() -> None:
     assert [len(n.work.transport.executions) for n in cluster.nodes] == [1, 0]
 
 
-def test_check_tells_of_a_stopped_container_and_of_all_else() -> None:
+def test_check_reports_a_stopped_container() -> None:
     cluster = Simulation.with_containers(3)
     cluster.walk()
     cluster.change("lab-3", container=running(status="exited"))
@@ -93,7 +93,7 @@ def test_check_tells_of_a_stopped_container_and_of_all_else() -> None:
     assert causes == {("lab-3", "container-stopped")}
 
 
-def test_check_goes_on_after_a_node_that_could_not_be_asked() -> None:
+def test_check_continues_after_a_node_that_could_not_be_queried() -> None:
     cluster = Simulation.with_containers(3)
     cluster.walk()
     for side in (cluster.nodes[0], cluster.nodes[2].work):
@@ -128,7 +128,7 @@ def names(node: SimulatedNode) -> set[str]:
     return {path.removeprefix(f"{BASE}/") for path in node.transport.files}
 
 
-def test_via_the_engine_our_sshd_is_on_the_host_and_all_else_in_the_container() -> None:
+def test_via_the_engine_only_the_sshd_is_on_the_host() -> None:
     cluster = via_engine()
     assert cluster.walk().exit_code == 0
     first, second = cluster.nodes
@@ -148,7 +148,7 @@ def test_via_the_engine_our_sshd_is_on_the_host_and_all_else_in_the_container() 
     assert changed(cluster.walk()) == set()
 
 
-def test_via_the_engine_each_side_is_made_good_by_itself() -> None:
+def test_via_the_engine_each_side_is_repaired_separately() -> None:
     cluster = via_engine()
     cluster.walk()
     cluster.nodes[0].daemon = ""
@@ -158,34 +158,28 @@ def test_via_the_engine_each_side_is_made_good_by_itself() -> None:
     assert changed(cluster.walk()) == {("lab-1", "sshd"), *(("lab-2", step) for step in mine)}
 
 
-ENGINE = {
-    "docker": "/usr/bin/docker",
-    "docker/inspect": f"{'a' * 64} {{}} image",
-    "docker/bash": "",
-}
-
-
 LEFT = (
     "lab-[1-2]: the cluster's sshd still runs in the container rec-sdk, which the inventory no "
     "longer names. Run reset, then setup; or remove that container."
 )
 
 
-@pytest.mark.parametrize(("status", "said"), [("running", {LEFT}), ("exited", set())])
-def test_a_container_that_is_no_longer_named_is_reset_first(status: str, said: set[str]) -> None:
+@pytest.mark.parametrize(("status", "found"), [("running", {LEFT}), ("exited", set())])
+def test_a_container_that_is_no_longer_named_is_reset_first(status: str, found: set[str]) -> None:
     cluster = Simulation.with_containers(2)
     cluster.walk()
     cluster.former = {node.name: node for node in cluster.cluster.nodes}
-    parts = {name: text.format(status) for name, text in ENGINE.items()}
+    inspected = f"{'a' * 64} {status} image"
+    parts = {"docker": "/usr/bin/docker", "docker/inspect": inspected, "docker/bash": ""}
     answer = "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in parts.items())
     for node in cluster.nodes:
         node.broken["look for the container"] = Answer(f"{answer}@@ end 0 0\n\n")
     plain = tuple(replace(node, container=None) for node in cluster.cluster.nodes)
     cluster.cluster = replace(cluster.cluster, nodes=plain)
-    assert {r.detail for r in cluster.check().results if "still runs" in r.detail} == said
+    assert {r.detail for r in cluster.check().results if "still runs" in r.detail} == found
 
 
-def test_from_one_way_in_to_the_other_there_is_a_reset_between() -> None:
+def test_a_change_of_ssh_via_needs_a_reset() -> None:
     cluster = Simulation.with_containers(2)
     cluster.walk()
     cluster.cluster = replace(cluster.cluster, ssh_via="engine")

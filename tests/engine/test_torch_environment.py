@@ -1,4 +1,4 @@
-"""What setup lays out on each node for ranks: PyTorch's, and those in a container."""
+"""The environment that setup writes for ranks of PyTorch and Open MPI."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def test_each_node_gets_its_own_nic_and_address(wish: dict[str, str]) -> None:
     ]
 
 
-def test_where_torchrun_starts_jobs_no_login_looks_for_open_mpi() -> None:
+def test_with_torchrun_no_login_looks_for_open_mpi() -> None:
     cluster = Simulation.of(2)
-    asked = []
+    checked = []
     for launcher in ("mpirun", "torchrun"):
         cluster.cluster = replace(cluster.cluster, launcher=launcher)
         assert cluster.walk().exit_code == 0
         ran = cluster.nodes[0].transport.commands
         [script] = [c.argv[2] for c in ran if c.purpose == "log in from the primary"]
-        asked.append(["orted" in script, "env/rank-exec" in script])
-    assert asked == [[True, True], [False, True]]
+        checked.append(["orted" in script, "env/rank-exec" in script])
+    assert checked == [[True, True], [False, True]]
 
 
-def test_some_devices_of_a_node_and_what_the_inventory_states() -> None:
+def test_selected_devices_and_stated_variables() -> None:
     cluster = Simulation.of(1)
     (node,) = cluster.cluster.nodes
     cluster.cluster = replace(
@@ -70,13 +70,13 @@ def test_some_devices_of_a_node_and_what_the_inventory_states() -> None:
     ]
 
 
-def test_other_jobs_get_none_of_it() -> None:
+def test_other_jobs_get_no_variables_of_pytorch() -> None:
     cluster = Simulation.of(1)
     assert cluster.walk().exit_code == 0
     assert exports(cluster, 0) == []
 
 
-def test_what_a_node_states_counts_there_alone() -> None:
+def test_the_variables_of_a_node_apply_to_it_alone() -> None:
     cluster = Simulation.of(2)
     first, second = cluster.cluster.nodes
     own = {"HCCL_SOCKET_IFNAME": "eth9", "GLOO_SOCKET_IFNAME": "eth8"}

@@ -1,4 +1,4 @@
-"""What others could change of ours on a node: seen by the real script, and closed by the step's."""
+"""Files of the cluster that other users could change: found and closed by the real scripts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def look(base: Path) -> Installed:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A cluster's folder as setup leaves it, in one that is ours, too."""
+    """A cluster's folder as setup leaves it; the one above has the same owner."""
     base = tmp_path / "ascendboot/lab"
     for folder in ("env/bin", "trust", "jobs/one"):
         (base / folder).mkdir(parents=True)
@@ -53,7 +53,7 @@ def base(tmp_path: Path) -> Path:
     return base
 
 
-def test_what_nobody_else_can_change_is_left_alone(base: Path) -> None:
+def test_a_folder_that_nobody_else_can_change_is_left_alone(base: Path) -> None:
     assert (look(base).open, look(base).open_above) == ({}, {})
     assert isinstance(Closed().check(look(base)), Satisfied)
 
@@ -103,7 +103,7 @@ def test_what_others_could_change_is_closed_from_the_top_down(
     assert done.as_expected, done.error_text
     assert look(base).open == {}
     assert [(base / name).is_symlink() for name in ("env", "env/link", "env/pipe")] == [False] * 3
-    # Whoever has the old one open writes to nothing; the lock stays the one that is held.
+    # An open descriptor of the old file changes nothing; a lock that is held stays the same file.
     assert ((base / "made").stat().st_ino == inode) == ("made" not in seen)
     assert (Path("/etc").stat().st_mode, Path("/etc").stat().st_uid) == (etc.st_mode, etc.st_uid)
 
@@ -121,7 +121,7 @@ def test_what_others_could_change_is_closed_from_the_top_down(
 def test_a_folder_above_is_told_and_never_changed(
     base: Path, owner: int, mode: int, seen: list[Open]
 ) -> None:
-    """Of a group with its user's own number Debian's sshd does not complain either."""
+    """Debian's sshd also accepts a folder of a group that has the number of its user."""
     above = base.parent.parent
     os.chown(above, owner, owner)
     above.chmod(mode)
@@ -130,7 +130,7 @@ def test_a_folder_above_is_told_and_never_changed(
     assert isinstance(Closed().check(own), Satisfied)
 
 
-def test_a_link_on_the_way_hides_no_open_folder(base: Path, tmp_path: Path) -> None:
+def test_a_link_hides_no_open_folder(base: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere").chmod(0o777)
     base.rename(tmp_path / "elsewhere/lab")
@@ -161,14 +161,14 @@ def test_of_a_user_the_folders_above_the_home_are_not_looked_at() -> None:
 
 
 def test_nobody_else_may_open_the_lock(base: Path) -> None:
-    """Who could read it could lock it, and wedge every setup."""
+    """Who can read it can lock it and so block every setup."""
     (base / "lock").chmod(0o644)
     assert run(locks("lab", "me").inside.command, base).text == "locked\n"
     assert (base / "lock").stat().st_mode & 0o777 == 0o600
 
 
 @as_root
-def test_a_file_or_key_of_another_owner_is_made_anew(base: Path) -> None:
+def test_a_file_or_key_of_another_owner_is_replaced(base: Path) -> None:
     for name in ("env/rank-exec", "trust/cluster_key"):
         os.chown(base / name, OTHER, -1)
     own = look(base)
@@ -182,7 +182,7 @@ def test_a_file_or_key_of_another_owner_is_made_anew(base: Path) -> None:
     assert key.summary.startswith("trust/cluster_key cannot be read") or why in key.summary
 
 
-def test_a_name_with_a_line_end_in_it_says_nothing(base: Path) -> None:
+def test_a_name_with_a_line_end_forges_no_answer(base: Path) -> None:
     (base / "env/x\nmode 755 .").mkdir(parents=True)
     (base / "env/x\nmode 755 ./env").mkdir()
     (base / "env/x\nmode 755 ./env/forged").write_text("")

@@ -1,4 +1,4 @@
-"""Every step against what is on a node: satisfied where it is as desired, else a change."""
+"""Every step: satisfied if the node is in the desired state, otherwise a change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def with_file(path: str, sha: str, mode: int) -> Installed:
         (STALE, NOTHING, "is not there"),
     ],
 )
-def test_what_is_as_desired_is_left_alone(step: Step, own: Installed, because: str) -> None:
+def test_a_node_in_the_desired_state_is_left_alone(
+    step: Step, own: Installed, because: str
+) -> None:
     assert step.check(own) == Satisfied(because)
 
 
@@ -69,7 +71,7 @@ def test_a_file_that_differs_is_written_whole(own: Installed, why: str) -> None:
     assert ENV.check(own) == Change(summary=why, files=(write,))
 
 
-def test_what_is_not_known_yet_is_announced_without_work() -> None:
+def test_a_change_that_is_not_known_yet_is_only_announced() -> None:
     change = Later("trust/known_hosts", "the host keys are made").check(NOTHING)
     assert change == Change(summary="not known before the host keys are made")
 

@@ -1,4 +1,4 @@
-"""The judge: what a finding looks like, and questions without an answer."""
+"""Findings about the nodes' answers, and about queries without an answer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ NOT_UNDERSTOOD = Unanswered("not-understood", "could not X: line 1")
 DRIVER = "Is the Ascend driver installed on the host side?"
 
 
-def test_nothing_is_found_where_all_is_well() -> None:
+def test_there_are_no_findings_where_all_is_well() -> None:
     assert cluster_findings(TWO, {"lab-1": facts(1), "lab-2": facts(2)}) == ()
 
 
-def test_nodes_that_did_not_answer_and_questions_not_put_are_not_messages() -> None:
+def test_missing_nodes_and_queries_that_were_not_made_are_not_checked() -> None:
     assert messages(TWO, facts(2)) == []
     assert messages(TWO, NodeFacts(node="lab-1"), NodeFacts(node="lab-2")) == []
 
 
-def test_a_finding_says_where_what_and_what_to_do() -> None:
+def test_the_message_of_a_finding() -> None:
     finding = Finding(
         id="x", level="error", nodes=("lab-17", "lab-03"), text="it is off", remedy="Is it on?"
     )
@@ -35,7 +35,7 @@ def test_a_finding_says_where_what_and_what_to_do() -> None:
     assert replace(finding, remedy="").message == "lab-[03,17]: it is off."
 
 
-def test_the_same_at_several_nodes_is_said_once_and_errors_come_first() -> None:
+def test_equal_findings_of_several_nodes_are_one_and_errors_come_first() -> None:
     wish = cluster(node(1), node(2), node(3))
     one, two = (facts(i, sshd=MISSING, clock=FAILED) for i in (1, 2))
     assert messages(wish, one, two, facts(3, sshd=FAILED)) == [
@@ -92,7 +92,7 @@ def test_a_query_without_an_answer(fact: str, message: str) -> None:
     assert second(**{fact: FAILED}) == f"{message} lab-2: could not X: it broke"
 
 
-def test_an_hccn_conf_that_is_not_there_is_no_fault_but_one_not_understood_is() -> None:
+def test_a_missing_hccn_conf_is_an_info_and_an_unreadable_one_a_warning() -> None:
     for answer, level in ((MISSING, "info"), (NOT_UNDERSTOOD, "warning")):
         message = f"hccn-conf-unknown {level} lab-2: {answer.message}"
         assert second(hccn_conf=answer) == message
