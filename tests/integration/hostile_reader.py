@@ -38,7 +38,7 @@ def main(user: str, port: str, identity: str, fingerprint: str, folder: str) -> 
 
 
 def _peak_mib() -> int:
-    """Of this program alone: `ru_maxrss` begins with what its caller takes."""
+    """The peak of this program; `ru_maxrss` would include its parent's memory."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) >> 10
 

@@ -82,7 +82,7 @@ class Sshd:
         return fingerprint(self.folder / "host_ed25519.pub")
 
     def start(self, *options: str, keys: tuple[str, ...] = ("ed25519",)) -> Sshd:
-        """Start it with further lines of configuration; answers when this returns."""
+        """Start it with further lines of configuration, and wait until it answers."""
         for kind in keys:
             if not (self.folder / f"host_{kind}").exists():
                 keygen(self.folder / f"host_{kind}", "-t", kind)
@@ -107,7 +107,7 @@ class Sshd:
             "UsePAM no",
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
-            # The start-up files of the person who runs the tests are left alone.
+            # Not the start-up files of the user who runs the tests.
             f"SetEnv HOME={self.home} SHLVL=0",
         ]
 
@@ -147,7 +147,7 @@ def fingerprint(public: Path) -> str:
 
 @dataclass
 class Bench:
-    """What a test needs to connect: servers, a key that they take, and what the client knows."""
+    """Servers, a key that they accept, and the files of the client."""
 
     folder: Path
     identity: Path

@@ -27,7 +27,7 @@ def test_both_streams_are_kept_apart_and_whole(transport: SshTransport) -> None:
     every_byte = "".join(f"\\x{value:02x}" for value in range(256))
     result = transport.run(bash(f"printf '{every_byte}'; printf 'e\\xff\\0\\n\\nr\\n' >&2; exit 7"))
     assert result.stdout == bytes(range(256))
-    assert result.stderr == b"e\xff\n\nr\n"  # but for the NUL bytes, which bash cannot hold
+    assert result.stderr == b"e\xff\n\nr\n"  # without the NUL bytes, which bash cannot hold
     assert result.exit_code == 7
 
 
@@ -75,7 +75,7 @@ def test_a_program_in_sbin_is_found_and_the_language_is_plain(transport: SshTran
 
 
 def process_is_gone(pid: int) -> bool:
-    """Ended, even where nobody has collected it yet."""
+    """Whether it has ended, even if it is a zombie."""
     stat = Path(f"/proc/{pid}/stat")
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 

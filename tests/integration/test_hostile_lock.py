@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 
 THERE = Keepalive(every_s=0.5)
 VANISHED = Keepalive(every_s=3600.0)
-"""Of a side that sends nothing the server hears as much as of one that is gone."""
+"""A client that sends nothing is like one that is gone."""
 WRITE = Command(argv=("true",), purpose="write a file", effect=Effect.WRITE)
 SINCE = r", since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
@@ -46,7 +46,7 @@ def cluster() -> Iterator[str]:
 
 @dataclass
 class Taken:
-    """A connection that asked for the lock, what it may tell another node, and what it was told."""
+    """A connection that requested the lock, its answer, and a guarded one to another node."""
 
     transport: SshTransport
     other: Guarded

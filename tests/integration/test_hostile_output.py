@@ -21,7 +21,7 @@ program=$(tr -d '\0')
 [[ $program =~ ascendboot-begin-[0-9a-f]+ ]] && printf '\n%s\n' "${BASH_REMATCH[0]}"
 exec yes 'and so on'
 """
-"""A server that runs nothing of ours, and answers as if it did."""
+"""A server that does not run the script and sends a forged answer."""
 
 FLOOD = "n1: could not flood: flood printed more than 4 MiB; run it on the node"
 CUT = "flood printed more than 4 MiB; run it on the node to see what it prints"
@@ -32,7 +32,7 @@ NOISE = (
 
 @dataclass(frozen=True)
 class Hostile:
-    """What stands on the node, and what is to be said of it."""
+    """The programs and files of the node, and the expected messages."""
 
     tool: str = "echo fine"
     login: str = ""

@@ -24,7 +24,7 @@ LOST = (
 
 
 FREEZES = "kill -STOP {session}; exec sleep 3600"
-"""The session's sshd stands still; the kernel goes on acknowledging what is sent to it."""
+"""Stops the session's sshd; the kernel still acknowledges what is sent to it."""
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "~", "!x", "ü", "-n"]
 """Arguments that a shell could change."""
 
-# Words and exit codes as docker 20.10 and podman 4.3 have them.
+# Messages and exit codes of docker 20.10 and podman 4.3.
 ENGINE = """\
 #!/bin/bash
 printf '%s\\0' "$@" >>{folder}/argv

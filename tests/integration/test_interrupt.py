@@ -27,7 +27,7 @@ from ascendboot.transport import connection
 connection.HANDSHAKE_S = 6000
 from ascendboot.cli.program import main; main()
 """
-"""Gives a server far longer to greet than a test waits for the end: so it ended by Ctrl-C alone."""
+"""The server may take longer to greet than the test waits, so only Ctrl-C can end the program."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def inventory(tmp_path: Path, mute: socket.socket) -> Path:
 
 
 def pressed(inventory: Path, mute: socket.socket, *words: str, presses: int) -> tuple[int, str]:
-    """Exit code and words of a call that is interrupted while it connects."""
+    """The exit code and messages of a program that is interrupted while it connects."""
     command = [sys.executable, "-c", PATIENT, *words, "-i", str(inventory)]
     with subprocess.Popen(
         command,

@@ -207,7 +207,7 @@ def test_18_a_login_that_runs_nothing_has_its_own_remedy(
 
 
 def certificate_of(key: Path, *options: str, user: str = USER) -> Path:
-    """One for `user` beside the key, by a CA of its own; the CA's public key."""
+    """Write a certificate for `user` beside the key; return the public key of its new CA."""
     ca = keygen(key.with_name("ca"))
     public = str(key.with_suffix(".pub"))
     sign = ["-q", "-s", str(ca), "-I", "test", "-n", user, *options, public]

@@ -15,7 +15,7 @@ from tests.needs import missing
 pytestmark = pytest.mark.integration
 
 SHELLS = ("/bin/bash", "/bin/sh", "/usr/bin/zsh", "/usr/bin/fish", "/usr/bin/tcsh")
-# Of what mpirun calls in place of ssh: the words of the line up to its daemon's name, and the last.
+# Runs instead of ssh: records the words of the line up to the daemon's name, and the last word.
 AGENT = """\
 #!/bin/bash
 while [ "$1" != second ]; do shift; done; shift
@@ -26,7 +26,7 @@ AS_USER_OF = 'mount --bind "$1" /etc/passwd && shift && exec "$@"'
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_hostile_16_the_line_is_what_mpirun_sends(tmp_path: Path, shell: str) -> None:
-    """For each login shell of the user who calls mpirun, as far as its daemon."""
+    """For each login shell of the user, up to the name of the daemon."""
     if os.geteuid() != 0 or MPIRUN is None:
         missing("another login shell for mpirun needs root and Open MPI")
     passwd, agent = tmp_path / "passwd", tmp_path / "agent"

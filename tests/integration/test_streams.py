@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 @dataclass
 class Sink:
-    """Keeps what comes and lets a test wait for it."""
+    """Keeps the output and lets a test wait for it."""
 
     parts: list[bytes] = field(default_factory=list)
     came: threading.Condition = field(default_factory=threading.Condition)
@@ -63,7 +63,7 @@ while select.select([], [1], [], 2)[1]:
     written += os.write(1, block)
 pathlib.Path(os.environ["TOLD"]).write_text(str(written))
 """
-"""Writes until nobody has taken any of it for two seconds, and notes how much that was."""
+"""Writes until nothing was read for two seconds, and records how much it wrote."""
 
 
 def test_unread_output_stays_on_the_node(transport: SshTransport, server: Sshd) -> None:
@@ -101,7 +101,7 @@ def test_large_output_arrives_complete_and_fast(transport: SshTransport) -> None
     seconds = time.monotonic() - began
     expected = hashlib.sha256(b"".join(bytes([i % 256]) * 100_000 for i in range(500)))
     assert (size, digest.hexdigest()) == (50_000_000, expected.hexdigest())
-    # A hundred times less than is usual on an idle machine: only naps would be slower.
+    # A hundredth of the usual rate on an idle machine: only pauses in the code are slower.
     assert size / seconds > 2e6
 
 

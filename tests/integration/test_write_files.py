@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_the_old_file(transport: SshTransport, tmp_path: Path
     first, second = tmp_path / "first", tmp_path / "second"
     second.write_text("old")
     command = write_files([put(first, b"small"), put(second, bytes(100_000))], purpose="write")
-    # A limit on the size of files ends a write just where a full disk does.
+    # A limit on the size of files fails like a full disk.
     limited = replace(command, argv=("bash", "-c", 'ulimit -f 8; exec "$@"', "_", *command.argv))
     done = transport.run(limited)
     assert done.exit_code != 0

@@ -24,7 +24,7 @@ DENIED = (
 
 
 class Host(Here):
-    """This machine, with engines in a folder that is all of its PATH before the usual."""
+    """This machine, with stand-ins for engines first in its PATH."""
 
     def engine(self, name: str, *, inspect: str, ps: str = "", runs: str = "exit 0") -> str:
         """An engine whose subcommands are these scripts; its path."""
@@ -88,7 +88,7 @@ def test_why_bash_cannot_run_is_quoted(host: Host) -> None:
 def test_hostile_16_missing_programs_of_a_container_are_found_by_running_bash_in_it(
     host: Host,
 ) -> None:
-    """What would run in the container runs here, with a PATH that has all but two programs."""
+    """The script for the container runs here, with a PATH that lacks two programs."""
     few = host.folder / "few"
     few.mkdir()
     for name in {name for names in PROGRAMS.values() for name in names} - {"find", "setsid"}:

@@ -46,7 +46,7 @@ def here(tmp_path: Path) -> Here:
 
 
 def with_filter(script: str) -> str:
-    """As on a node where seccomp filters."""
+    """The script as on a node with a seccomp filter."""
     return script.replace("</proc/self/status", "< <(echo 'Seccomp: 2')")
 
 

@@ -25,7 +25,7 @@ def seen(stdout: bytes) -> Installed:
 
 
 def seen_in(folder: Path) -> Installed:
-    """The script for real, with another folder for that of the cluster."""
+    """Runs the script with another folder for the cluster."""
     script = QUESTION.argv[2].replace(base_script("lab"), f"b={folder}\n")
     done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)
     return seen(done.stdout)

@@ -269,7 +269,7 @@ def test_a_tool_that_stays_busy_is_retried_for_a_bounded_time(stage: Stage) -> N
         )
         for i in (0, 1)
     ]
-    # 0.1 s and 0.2 s of patience for all devices together, not for each
+    # retries after 0.1 s and 0.2 s, for all devices together and not for each
     assert count.read_text().count("x") == 2 + 2 * 3
 
 
@@ -300,7 +300,7 @@ def test_the_time_limit_ignores_changes_of_the_clock(stage: Stage) -> None:
 
 
 def calls_of_npu_smi(stage: Stage, instead: str) -> list[str]:
-    """What is asked of an npu-smi that does `instead` (`$2` is the option) before it answers."""
+    """The calls of an npu-smi that runs `instead` (`$2` is the option) before it answers."""
     usual = (stage.folder / "npu-smi").read_text().partition("\n")[2]
     stage.put("npu-smi", f'echo "$*" >>{stage.folder}/calls\n{instead}\n{usual}')
     answers = stage.answers(call_s="2")

@@ -169,7 +169,7 @@ def test_a_program_cut_short_runs_nothing() -> None:
 
 
 def test_commands_aside_run_in_parallel(tmp_path: Path) -> None:
-    """Each of the two waits for a file that only a later command makes."""
+    """Both wait for a file that only a later command creates."""
     wait = "until [ -e {0} ]; do sleep 0.02; done; echo {1}; echo {1} >&2; exit 3"
     both = [
         replace(command("bash", "-c", wait.format(tmp_path / "go", name)), aside=True)
@@ -186,7 +186,7 @@ def test_commands_aside_run_in_parallel(tmp_path: Path) -> None:
 
 
 class Here(FakeTransport):
-    """This machine, by the script of one execution."""
+    """This machine; it runs the script of an execution."""
 
     def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
         self.executions.append(tuple(commands))
