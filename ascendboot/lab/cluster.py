@@ -130,7 +130,7 @@ class Lab:
         return done
 
     def enter(self, name: str, *, container: bool = False) -> None:
-        """Become a shell in a node or in its container; does not return.
+        """Replace this process by a shell in a node or in its container.
 
         Raises:
             UsageError: there is no such node.
@@ -277,7 +277,7 @@ def up(
         record = Record(shape, directory, uid, gid, records.current_boot_id())
         try:
             _build(record, nodes.Surroundings.of_this_process(directory, project))
-        except BaseException:
+        except BaseException:  # also Ctrl-C: nothing of the lab may be left
             with suppress(LabError):
                 _take_down(shape.lab_id)
             raise
@@ -395,7 +395,7 @@ def _take_down(lab_id: str) -> None:
     links.take_down(prefix_of(lab_id))
     if record:
         for path in (INVENTORY, _IDENTITY, _KNOWN_HOSTS):
-            with suppress(NotADirectoryError):
+            with suppress(NotADirectoryError):  # a file called .ascendboot
                 (record.directory / path).unlink(missing_ok=True)
         for folder in (_IDENTITY.parent, _KNOWN_HOSTS.parent, _KNOWN_HOSTS.parent.parent, _FOLDER):
             with suppress(OSError):  # others have files there

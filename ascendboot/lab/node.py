@@ -109,7 +109,7 @@ def remove_cgroups(disk: Path, cgroups: Path = _CGROUPS) -> None:
         folders = [p for place in places for p in (place, *place.rglob("*")) if p.is_dir()]
         # The last two are only empty if no other container is left.
         for place in (*sorted(folders, reverse=True), parent / "conmon", parent):
-            with suppress(OSError):
+            with suppress(OSError):  # not empty
                 place.rmdir()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ascendboot.lab.cluster import Lab, down, up
 from ascendboot.lab.faults import Fault
-from ascendboot.lab.host import LabError, ProcessId, RangeInUseError
+from ascendboot.lab.host import LabError, ProcessId
 from ascendboot.lab.node import need_containers
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import Shape
@@ -50,13 +50,18 @@ def practice_cluster(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Lab]:
     """Two nodes of eight devices; its directory is a working directory of its own."""
-    _skip_where_impossible()
-    _end_those_of_dead_sessions()
-    lab = _up_somewhere(2, 8, tmp_path_factory.mktemp("operator"), pytestconfig.rootpath)
-    try:
-        yield lab
-    finally:
-        down(lab.lab_id)
+    with _bringing(tmp_path_factory, pytestconfig) as bring:
+        _end_those_of_dead_sessions()
+        yield bring(nodes=2, devices=8)
+
+
+@pytest.fixture(scope="session")
+def container_cluster(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Lab]:
+    """Two nodes of two devices, with containers."""
+    with _bringing(tmp_path_factory, pytestconfig) as bring:
+        yield bring(nodes=2, devices=2, containers=True)
 
 
 @pytest.fixture
@@ -86,6 +91,20 @@ def bring_up_once(
         yield bring
 
 
+@pytest.fixture(scope="session")
+def containers_possible() -> None:
+    """Skips, or in CI fails, where practice nodes cannot have containers."""
+    _skip_where_impossible()
+    _skip_without_containers()
+
+
+def _skip_without_containers() -> None:
+    try:
+        need_containers(Path("/proc/self/mounts").read_text())
+    except LabError as error:
+        missing(str(error))
+
+
 @contextmanager
 def _bringing(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
@@ -103,56 +122,17 @@ def _bringing(
             if containers:
                 _skip_without_containers()
             place = directory or tmp_path_factory.mktemp("operator")
-            lab = _up_somewhere(nodes, devices, place, pytestconfig.rootpath, containers=containers)
+            own = ProcessId.own()
+            (place / _KEEPER).write_text(f"{own.pid} {own.started}")
+            first, *others = (
+                Shape.requested(nodes, devices, networks, containers=containers)
+                for networks in _ranges(nodes)
+            )
+            lab = up(first, directory=place, project=pytestconfig.rootpath, instead=others)
             stack.callback(down, lab.lab_id)
             return lab
 
         yield bring
-
-
-@pytest.fixture(scope="session")
-def container_cluster(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[Lab]:
-    """Two nodes of two devices, with containers."""
-    _skip_where_impossible()
-    _skip_without_containers()
-    directory = tmp_path_factory.mktemp("operator")
-    lab = _up_somewhere(2, 2, directory, pytestconfig.rootpath, containers=True)
-    try:
-        yield lab
-    finally:
-        down(lab.lab_id)
-
-
-@pytest.fixture(scope="session")
-def containers_possible() -> None:
-    """Skips, or in CI fails, where practice nodes cannot have containers."""
-    _skip_where_impossible()
-    _skip_without_containers()
-
-
-def _skip_without_containers() -> None:
-    try:
-        need_containers(Path("/proc/self/mounts").read_text())
-    except LabError as error:
-        missing(str(error))
-
-
-def _up_somewhere(
-    nodes: int, devices: int, directory: Path, project: Path, *, containers: bool = False
-) -> Lab:
-    own = ProcessId.own()
-    (directory / _KEEPER).write_text(f"{own.pid} {own.started}")
-    ranges = _ranges(nodes)
-    for networks in ranges:
-        shape = Shape.requested(nodes, devices, networks, containers=containers)
-        try:
-            return up(shape, directory=directory, project=project)
-        except RangeInUseError:
-            if networks == ranges[-1]:
-                raise
-    raise AssertionError
 
 
 def _end_those_of_dead_sessions() -> None:

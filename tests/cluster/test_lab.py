@@ -1,4 +1,4 @@
-"""The practice cluster itself: that its nodes are servers, that faults are real, that it ends."""
+"""The practice cluster: nodes are separate servers, faults are real, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hccn(lab: Lab, node: str, *words: str) -> tuple[int, str, str]:
 # ------------------------------------------------------------------------- the nodes are servers
 
 
-def test_every_node_is_a_machine_of_its_own(practice_cluster: Lab) -> None:
+def test_every_node_has_its_own_namespaces(practice_cluster: Lab) -> None:
     lab = practice_cluster
     for node in lab.nodes:
         first = Path(f"/proc/{lab.process(node.name).pid}")  # type: ignore[union-attr]
@@ -94,7 +94,7 @@ def test_a_node_can_set_its_own_network(practice_cluster: Lab) -> None:
     assert Path(setting).read_text() == before
 
 
-def test_a_home_of_roots_own(practice_cluster: Lab) -> None:
+def test_each_node_has_its_own_home_of_root(practice_cluster: Lab) -> None:
     home = said(practice_cluster, "lab-2", "find", "/root", "-maxdepth", "2", "-type", "f")
     assert sorted(home.split()) == ["/root/.bashrc", "/root/.profile", "/root/.ssh/authorized_keys"]
     assert said(practice_cluster, "lab-2", "grep", "-c", "", "/root/.ssh/authorized_keys") == "1\n"
@@ -224,7 +224,7 @@ def test_a_node_can_boot_without_its_sshd(practice_cluster: Lab, fault: Break) -
     assert (status.up, status.ssh, [f.kind for f in status.faults]) == (True, False, ["no-sshd"])
 
 
-def test_undoing_what_is_not_broken_changes_nothing(practice_cluster: Lab) -> None:
+def test_undoing_absent_faults_changes_nothing(practice_cluster: Lab) -> None:
     before = practice_cluster.process("lab-1")
     for kind in KINDS:
         practice_cluster.undo("lab-1", kind)
@@ -237,7 +237,7 @@ def test_undoing_what_is_not_broken_changes_nothing(practice_cluster: Lab) -> No
 
 
 def traces(lab: Lab, inodes: set[Path]) -> list[str]:
-    """Everything on the machine that still is of this lab."""
+    """Everything of this lab that is left on the machine."""
     found = [str(place) for place in mounts_below(Path("/run")) if lab.lab_id in str(place)]
     for folder in ("/run/netns", "/sys/class/net", str(ROOT)):
         found += [str(p) for p in Path(folder).glob("*") if lab.lab_id in p.name]
@@ -311,7 +311,7 @@ def test_down_when_the_record_is_gone(bring_up: BringUp) -> None:
     kill_all([process], timeout_s=10)
 
 
-def test_down_spares_a_process_that_has_the_number_of_one_of_ours(bring_up: BringUp) -> None:
+def test_down_spares_a_process_that_reuses_the_pid_of_a_node(bring_up: BringUp) -> None:
     lab = bring_up()
     record, process = of_id(lab.lab_id), lab.process("lab-1")
     assert record
@@ -386,7 +386,7 @@ def test_an_up_that_fails_half_way_leaves_nothing(bring_up: BringUp, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == [".ascendboot"]
 
 
-def test_an_up_that_was_killed_is_begun_again(bring_up: BringUp) -> None:
+def test_up_starts_again_after_an_up_that_was_killed(bring_up: BringUp) -> None:
     lab = bring_up()
     record = of_id(lab.lab_id)
     assert record
@@ -442,7 +442,7 @@ def test_the_verbs(bring_up: BringUp, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("lab_possible")
-def test_down_does_not_say_that_a_lab_is_down_which_never_was(tmp_path: Path) -> None:
+def test_down_of_an_unknown_lab_reports_that_none_runs(tmp_path: Path) -> None:
     code, out, error = ascendboot(tmp_path, "lab.down", "--lab", "00000000")
     assert (code, out.splitlines()[0], error) == (0, "No practice cluster 00000000 runs.", "")
 

@@ -1,4 +1,4 @@
-"""The containers of a practice cluster: real ones, like those of Ascend servers, without trace."""
+"""The containers of a practice cluster: real, like those of Ascend servers, and removable."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_it_shares_the_network_of_its_node_and_nothing_else(container_cluster: L
     assert same == ["net"]
 
 
-def test_it_knows_nothing_of_the_npus(container_cluster: Lab) -> None:
+def test_it_has_nothing_of_the_npus(container_cluster: Lab) -> None:
     script = "command -v npu-smi hccn_tool; ls -d /usr/local/Ascend /etc/hccn.conf /run/sshd; true"
     assert Operator(container_cluster).inside("lab-1", script) == ""
     on_host = "ls -d /usr/local/Ascend /etc/hccn.conf /usr/local/bin/npu-smi"
@@ -128,7 +128,7 @@ def test_a_fault_of_a_container_needs_one(practice_cluster: Lab) -> None:
     )
 
 
-def test_a_shell_leads_into_it(container_cluster: Lab, practice_cluster: Lab) -> None:
+def test_lab_shell_enters_the_container(container_cluster: Lab, practice_cluster: Lab) -> None:
     def shell(lab: Lab) -> tuple[int, str, str]:
         words = ("lab.shell", "lab-2", "--container", "--lab", lab.lab_id)
         return ascendboot(lab.directory, *words, stdin="hostname; exit 3\n")
@@ -156,7 +156,7 @@ HINDRANCES = {
 
 @pytest.mark.parametrize("hindrance", HINDRANCES)
 @pytest.mark.usefixtures("containers_possible")
-def test_where_they_cannot_be_the_default_is_none_and_says_why(
+def test_without_support_the_default_is_no_containers_with_the_reason(
     tmp_path: Path, hindrance: str
 ) -> None:
     networks = "198.18.60.0/22,198.19.60.0/22"

@@ -1,4 +1,4 @@
-"""`docker/` as its README says, with a real dockerd, on this machine's own packages, offline."""
+"""The steps of docker/README.md with a real dockerd and this machine's packages, offline."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Docker:
         return self._works("version")
 
     def has_compose(self) -> bool:
-        """Whether Compose 2 is there, a plugin of docker, which knows --wait."""
+        """Whether docker has the plugin Compose 2, which has --wait."""
         return self._works("compose", "version")
 
 
@@ -116,7 +116,7 @@ def docker() -> Iterator[Docker]:
 
 @pytest.fixture(scope="module")
 def base(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An image of the packages that this machine has, as Debian's would be with them installed."""
+    """An image of this machine's packages, like Debian's with these installed."""
     try:
         listed = run(*WITH_DEPENDENCIES, *PACKAGES)
     except (OSError, AssertionError) as error:
@@ -161,7 +161,7 @@ def _usr_merged(path: str) -> str:
 
 
 def lay_out(root: Path) -> None:
-    """What makes a root file system of files: users, empty directories, a python."""
+    """Add what a root file system needs besides packages: users, empty directories, a python."""
     for name in ("bin", "sbin", "lib", "lib64"):
         (root / name).symlink_to(f"usr/{name}")
     for name in ("dev", "proc", "run", "sys", "var/lib", "var/log", "var/tmp"):
@@ -179,7 +179,7 @@ def lay_out(root: Path) -> None:
 
 
 def python_files() -> Iterator[str]:
-    """This interpreter with mpi4py and numpy, at the places where they are here."""
+    """The files of this interpreter with mpi4py and numpy, at their places on this machine."""
     packages = Path(sysconfig.get_path("purelib"))
     places = [Path(sys.prefix) / "bin", Path(sys.prefix) / "pyvenv.cfg"]
     places += [place for name in OF_PYTHON for place in packages.glob(name)]
@@ -195,7 +195,7 @@ def python_files() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def checkout(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What of a checkout the README is about, with two devices for each server."""
+    """The part of a checkout that the README uses, with two devices per server."""
     folder = tmp_path_factory.mktemp("checkout")
     for place in ("docker", "ascendboot/lab/node", "examples/little_demo"):
         shutil.copytree(pytestconfig.rootpath / place, folder / place)
@@ -211,7 +211,7 @@ def checkout(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 
 def said_by(lines: str, docker: Docker, checkout: Path) -> str:
-    """What the README's lines say when somebody types them, who is in dockerd's namespace."""
+    """The output of lines of the README in a shell in dockerd's network namespace."""
     script = INVOKE.format(ascendboot=Path(sys.executable).with_name("ascendboot"))
     if not docker.has_compose():
         names = ("docker", "docker-compose")
@@ -252,14 +252,14 @@ docker() {{
 
 
 def blocks(readme: str) -> list[str]:
-    """The README's commands, apart where an empty line is."""
+    """The README's commands, in blocks that empty lines separate."""
     indented = re.findall(r"(?:^    .*\n)+", readme, re.MULTILINE)
     return [re.sub("^    ", "", block, flags=re.MULTILINE) for block in indented]
 
 
 @dataclass(frozen=True)
 class Flow:
-    """The servers that the README's lines have started, and a way to type further ones."""
+    """The servers that the README's lines have started."""
 
     docker: Docker
     checkout: Path

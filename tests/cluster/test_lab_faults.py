@@ -1,4 +1,4 @@
-"""The faults of a practice cluster that change the node itself: each real, each taken back."""
+"""The faults of a practice cluster that change the node itself are real, and can be undone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def said(lab: Lab, node: str, *argv: str) -> str:
 
 
 def wrote(lab: Lab, node: str, path: str) -> str:
-    """ "" when a byte could be written there, else what bash said."""
+    """ "" if a byte could be written there, else the message of bash."""
     script = f"echo x >{path} && rm {path}"
     return lab.exec(node, ["bash", "-c", script], check=False).stderr.decode()
 
@@ -66,7 +66,7 @@ def test_stale_addresses_while_the_node_is_down(practice_cluster: Lab, fault: Br
     assert [i for i in range(8) if seen[i] != wanted[i]] == [1]
 
 
-def test_what_somebody_wrote_into_hccn_conf_is_kept(bring_up: BringUp) -> None:
+def test_edits_of_hccn_conf_are_kept(bring_up: BringUp) -> None:
     lab = bring_up(devices=2)
     edit = ["sed", "-i", "s/^address_1=.*/address_1=10.1.2.3/", "/etc/hccn.conf"]
     lab.exec("lab-1", edit)
@@ -107,7 +107,7 @@ def test_a_node_boots_with_a_full_disk(practice_cluster: Lab, fault: Break) -> N
 
 
 def round_trip_ms(lab: Lab, node: str) -> float:
-    """The quickest of three."""
+    """The shortest of three."""
     ping = ["ping", "-n", "-q", "-c", "3", "-i", "0.2", "-W", "5", str(lab.node(node).address)]
     done = subprocess.run(ping, capture_output=True, text=True, check=True)
     return float(done.stdout.splitlines()[-1].split(" = ")[1].split("/")[0])
@@ -126,7 +126,7 @@ def test_a_slow_link_is_slow_both_ways(practice_cluster: Lab, fault: Break) -> N
     assert round_trip_ms(practice_cluster, "lab-1") < 10
 
 
-def test_a_connection_outlives_the_slow_wire(practice_cluster: Lab, fault: Break) -> None:
+def test_connections_survive_the_start_of_a_delay(practice_cluster: Lab, fault: Break) -> None:
     argv = [
         "bash",
         "-c",
@@ -167,10 +167,10 @@ def test_down_ends_the_slow_wire(bring_up: BringUp) -> None:
 # -------------------------------------------------------------------------------------- the clock
 
 
-def test_sshd_lives_by_the_clock_of_its_node(
+def test_sshd_uses_the_clock_of_its_node(
     practice_cluster: Lab, fault: Break, tmp_path: Path
 ) -> None:
-    """A certificate that is not yet valid is valid where it is later already."""
+    """A certificate that is not valid yet is valid for a clock that is ahead."""
     if faults.note(Fault("clock", seconds=1)):
         missing("libfaketime is not installed (Debian package libfaketime)")
     lab = practice_cluster
@@ -201,7 +201,7 @@ def certified_key(folder: Path) -> Path:
 # ------------------------------------------------------------------------------------- wrong use
 
 
-def test_a_fault_that_cannot_be_made_leaves_no_mark(bring_up: BringUp) -> None:
+def test_a_fault_that_fails_leaves_no_mark(bring_up: BringUp) -> None:
     lab = bring_up()
     lab.exec("lab-1", ["bash", "-c", "rm /etc/hccn.conf && mkdir /etc/hccn.conf"])
     with pytest.raises(LabError, match="lab-1: could not change the fault: bash exited"):

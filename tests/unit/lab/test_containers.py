@@ -1,4 +1,4 @@
-"""The container of a node: when there can be one, what it is made of, what it leaves behind."""
+"""The container of a node: requirements, settings, and its removal."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_start_script_has_all_volumes_and_devices_and_no_placeholder() -> No
     assert re.findall(r"@[A-Z]+@", script) == []
 
 
-def test_cgroups_of_our_containers_go_and_those_of_others_stay(tmp_path: Path) -> None:
+def test_only_cgroups_of_the_containers_on_the_disk_are_removed(tmp_path: Path) -> None:
     ours, other = "a" * 64, "b" * 64
     (tmp_path / f"disk/containers/storage/overlay-containers/{ours}/userdata").mkdir(parents=True)
     for place in ("cpu/libpod_parent", "libpod_parent"):

@@ -1,4 +1,4 @@
-"""The small parts: faults, processes, what is bound, what is missing, the way through sudo."""
+"""Faults, processes, bound directories, missing programs, and the call of sudo."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_marks_are_read_back_in_order(marks: Marks) -> None:
     assert marks.devices("link-down", NODE) == {1, 3}
 
 
-def test_a_busy_that_is_used_up_is_over(marks: Marks) -> None:
+def test_a_busy_without_calls_left_has_ended(marks: Marks) -> None:
     (marks.folder / "busy.2").write_text("0\n")
     assert marks.present() == []
 
 
-def test_taking_back_for_all_devices_takes_back_each(marks: Marks) -> None:
+def test_clearing_a_fault_of_all_devices_clears_each(marks: Marks) -> None:
     for fault in (Fault("link-down", 1), Fault("link-down"), Fault("busy", 1)):
         marks.add(fault)
     marks.clear(Fault("link-down"))
@@ -83,13 +83,13 @@ SECONDS = (
         ("delay", {"seconds": 5}, SECONDS),
     ],
 )
-def test_faults_that_cannot_be(kind: str, options: dict[str, int], message: str) -> None:
+def test_impossible_faults_are_refused(kind: str, options: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Fault.requested(NODE, kind, **options)
     assert str(caught.value) == message
 
 
-def test_how_much_has_a_default_where_it_is_needed() -> None:
+def test_amounts_have_defaults() -> None:
     asked = [Fault.requested(NODE, kind) for kind in ("delay", "clock", "busy")]
     assert asked == [Fault("delay", milliseconds=25), Fault("clock", seconds=90), Fault("busy")]
     behind = Fault.requested(NODE, "clock", seconds=-7)
@@ -104,7 +104,7 @@ def test_the_part_of_a_clock_fault_that_needs_libfaketime_is_named(tmp_path: Pat
     assert notes == [None, None]
 
 
-def test_a_process_is_known_by_number_and_start() -> None:
+def test_a_process_is_identified_by_pid_and_start_time() -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as child:
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         process = ProcessId(child.pid, int(fields[19]))
@@ -118,7 +118,7 @@ def test_a_process_is_known_by_number_and_start() -> None:
     assert kill_all([process], timeout_s=5) == ()
 
 
-def test_what_is_no_process_id_is_none() -> None:
+def test_other_texts_are_no_process_id() -> None:
     texts = ("", "12", "12 x", "1 2 3", "12 34\n")
     assert [ProcessId.parsed(text) for text in texts] == [None] * 4 + [ProcessId(12, 34)]
     assert ProcessId.own().alive
@@ -131,7 +131,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_checkout_and_interpreter_are_bound_and_our_own_files_hidden(tree: Path) -> None:
+def test_checkout_and_interpreter_are_bound_and_private_files_hidden(tree: Path) -> None:
     project, prefixes = tree / "checkout", (tree / "checkout/.venv", tree / "pythons/3.11")
     seen = Surroundings(tree / "checkout", project, tree / "checkout/.venv/bin/python", prefixes)
     assert seen.binds() == (tree / "checkout", tree / "pythons/3.11")
@@ -155,7 +155,7 @@ def test_a_link_to_the_interpreter_is_bound_under_both_names(tree: Path) -> None
     assert seen.masks() == ()
 
 
-def test_what_a_node_has_for_itself_is_never_bound() -> None:
+def test_places_that_each_node_has_itself_are_never_bound() -> None:
     prefixes = (Path("/usr"), Path("/usr/lib"), Path("/"))
     seen = Surroundings(Path("/root"), Path("/root"), Path("/usr/bin/python3"), prefixes)
     assert seen.binds() == ()
@@ -206,7 +206,7 @@ def test_a_node_that_dies_while_booting_is_quoted(tmp_path: Path) -> None:
     )
 
 
-def test_the_wait_for_a_node_ends(tmp_path: Path) -> None:
+def test_the_wait_for_a_node_has_a_deadline(tmp_path: Path) -> None:
     times = iter(range(0, 1000, 10))
     with pytest.raises(NodeError) as caught:
         wait_until_up(
@@ -219,7 +219,7 @@ def test_the_wait_for_a_node_ends(tmp_path: Path) -> None:
 
 
 def as_a_user(tmp_path: Path, sudo: str) -> subprocess.CompletedProcess[str]:
-    """What a program called `verb --flag` prints that becomes root by a sudo of this text."""
+    """Run `program verb --flag`, which becomes root, with this text as sudo."""
     path = tmp_path / "sudo"
     path.write_text(f"#!/bin/bash\n{sudo}\n")
     path.chmod(0o755)
@@ -244,7 +244,7 @@ def test_a_user_runs_the_same_command_again_behind_sudo(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()) == (7, expected)
 
 
-def test_a_sudo_that_wants_a_password_without_a_terminal_is_named(tmp_path: Path) -> None:
+def test_a_sudo_that_requires_a_password_without_a_terminal_is_reported(tmp_path: Path) -> None:
     assert (
         "could not become root: namespaces need it, and sudo requires a password and there is no"
         " terminal to request it on; run sudo -v first, or run it as root"

@@ -48,7 +48,7 @@ def test_the_default_lab() -> None:
 
 
 @pytest.mark.parametrize("word", ["", ".", "..", "/home", "../../home", "c6120000/..", "c612000*"])
-def test_what_is_no_id_is_refused_before_a_folder_is_looked_for(word: str) -> None:
+def test_a_word_that_is_no_lab_id_is_refused(word: str) -> None:
     assert lab_called(DEFAULT.lab_id) == "c6120000"
     with pytest.raises(UsageError) as caught:
         lab_called(word)
@@ -105,7 +105,7 @@ def test_what_is_no_id_is_refused_before_a_folder_is_looked_for(word: str) -> No
         ),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_impossible_shapes_are_refused(
     nodes: int, devices: int, networks: str, product: str, message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -134,7 +134,7 @@ def test_a_record_keeps_the_shape(root: Path) -> None:
     )
 
 
-def test_the_lock_is_waited_for_and_not_for_ever(root: Path) -> None:
+def test_the_wait_for_the_lock_has_a_deadline(root: Path) -> None:
     with records.locked():
         pauses: list[float] = []
         times = iter([0.0, 1.0, 2.0])
@@ -158,7 +158,7 @@ def test_the_lock_is_taken_once_it_is_free(root: Path) -> None:
         assert root.is_dir()
 
 
-def test_a_folder_that_is_taken_away_meanwhile_is_made_again(
+def test_a_folder_removed_in_the_meantime_is_created_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_it = os.open
@@ -173,7 +173,7 @@ def test_a_folder_that_is_taken_away_meanwhile_is_made_again(
         assert root.is_dir()
 
 
-def test_claims_of_a_machine() -> None:
+def test_used_ranges_of_a_machine() -> None:
     links = [
         {"ifname": "eth0", "addr_info": [{"local": "192.0.2.2", "prefixlen": 24}]},
         {"ifname": "ablab-c6120000", "addr_info": [{"local": "198.18.255.254", "prefixlen": 16}]},
@@ -195,7 +195,7 @@ def test_claims_of_a_machine() -> None:
     ]
 
 
-def test_conflicts_name_who_uses_a_range() -> None:
+def test_conflicts_name_the_holder_of_a_range() -> None:
     claims = [
         UsedRange(IPv4Network("192.0.2.0/24"), "the address 192.0.2.2/24 on eth0"),
         UsedRange(IPv4Network("198.19.7.0/24"), "the route to 198.19.7.0/24 on tun0"),
@@ -218,7 +218,7 @@ def test_conflicts_name_who_uses_a_range() -> None:
         ("10.8.0.0/16,10.9.0.0/16", False),
     ],
 )
-def test_labs_collide_where_somebody_lives(other: str, collide: bool) -> None:  # noqa: FBT001
+def test_labs_collide_if_a_range_has_addresses_of_the_other(other: str, collide: bool) -> None:  # noqa: FBT001
     shape = Shape.requested(2, 8, other)
     assert (labs_collide(DEFAULT, shape), labs_collide(shape, DEFAULT)) == (collide, collide)
 
@@ -240,7 +240,7 @@ def test_the_root_info_of_a_950_makes_a_valid_table() -> None:
     assert validate_table(from_text("table", table.to_json()), product="a5") == ()
 
 
-def test_the_inventory_that_is_handed_over(tmp_path: Path) -> None:
+def test_the_inventory_of_a_lab(tmp_path: Path) -> None:
     path = tmp_path / "lab.yaml"
     keys = {"lab-1": (ED25519[0], ECDSA)}
     path.write_text(inventory_text(SMALL, Path("/home/me/a dir/id_ed25519"), keys))

@@ -1,4 +1,4 @@
-"""The stand-ins speak as the recorded tools do: words, streams, exit codes, columns."""
+"""The stand-ins print what the recorded tools print: texts, streams, exit codes, columns."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ PING 198.19.2.107 (198.19.2.107) 56(84) bytes of data.
 
 
 class Node:
-    """The world of lab-1 in a folder, and a network that does what the test says."""
+    """The world of lab-1 in a folder, with a simulated network."""
 
     def __init__(self, folder: Path) -> None:
         self.user: int | None = None
-        """Who runs the tools, where it is not us."""
+        """The user id that runs the tools, if not ours."""
         self.world = folder / "world"
         self.fakes = folder / "fakes"
         for place in (self.world / "faults", self.world / "npu", self.fakes):
@@ -99,7 +99,7 @@ def understood(node: Node, *words: str) -> str:
 
 
 def recorded_failure(beginning: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error that the real tool has for a failure."""
+    """Exit code, standard output and standard error of the real tool for a failure."""
     for line in (DATA / "hccn_tool_failures.txt").read_text().splitlines():
         if line.strip().startswith(beginning):
             match = re.fullmatch(r" (.+?) {2,}(\[stdout\] +)?(\d+)  .*", line)
@@ -110,7 +110,7 @@ def recorded_failure(beginning: str) -> tuple[int, str, str]:
 
 
 def recorded_format(option: str) -> re.Pattern[str]:
-    """What the real tool prints for an option, as a pattern with its values as groups."""
+    """The output of the real tool for an option, as a pattern with its values as groups."""
     for line in (DATA / "hccn_tool_formats.txt").read_text().splitlines():
         if line.strip().startswith(option):
             text = re.split(r" {3,}", line.strip(), maxsplit=1)[1]
@@ -217,7 +217,7 @@ def test_bad_commands_are_refused_as_recorded(
 @pytest.mark.parametrize(
     ("option", "recorded"), [("address", "Get ipconf failed"), ("gateway", "Get gateway failed")]
 )
-def test_what_was_never_set_is_said_to_be_missing(node: Node, option: str, recorded: str) -> None:
+def test_values_never_set_are_reported_as_recorded(node: Node, option: str, recorded: str) -> None:
     node.change_world(f" {option}=198.19", " unset=198.19")
     command = {"address": "-ip", "gateway": "-gateway"}[option]
     assert node.hccn("-i", "3", command, "-g") == recorded_failure(recorded)
@@ -252,7 +252,7 @@ def test_another_user_than_root_gets_what_needs_no_namespace() -> None:
             assert node.hccn("-i", "3", *words) == denied
 
 
-def test_two_at_a_time_are_one_too_many(node: Node) -> None:
+def test_two_calls_at_a_time_are_refused(node: Node) -> None:
     hold = ["flock", str(node.world / "lock"), "bash", "-c", "echo held; read -r _"]
     pipe = subprocess.PIPE
     with subprocess.Popen(hold, stdin=pipe, stdout=pipe, text=True) as other:
@@ -381,7 +381,7 @@ def test_a3_has_two_npus_on_each_card(node: Node) -> None:
     assert npu_smi.parse_list(understood(node, "-l")) == NpuList((0, 1, 2, 3), 7)
 
 
-def test_a_chip_of_a3_tells_its_super_pod_in_the_recorded_rows(node: Node) -> None:
+def test_the_super_pod_of_a_chip_of_a3_has_the_recorded_rows(node: Node) -> None:
     of_product(node, "a3")
     asked = ("-t", "spod-info", "-i", "1", "-c", "1")
     place = SuperPodPlace(super_device_id=1 << 22 | 1 << 18 | 1 << 16 | 3, super_pod_id=0)
@@ -428,7 +428,7 @@ def test_the_fabric_of_a3_is_pinged_at_the_address_inside_it(node: Node) -> None
     assert node.hccn("-i", "3", "-vnic", "-g") == unknown
 
 
-def test_950_has_slots_and_no_words_of_the_older_hccn_tool(node: Node) -> None:
+def test_950_has_slots_and_no_commands_of_the_older_hccn_tool(node: Node) -> None:
     of_product(node, "a5")
     mapping = npu_smi.parse_mapping(understood(node, "-m"))
     assert [(n.npu_id, n.device_id, n.chip_name) for n in mapping.npus] == [
