@@ -28,6 +28,8 @@ from ascendboot.setup.cluster_plan import rendered
 from ascendboot.transport.api import Command, Result
 
 MPIRUN = shutil.which("mpirun")
+HEAD = "import os, signal, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
+"""How most scripts of these jobs begin."""
 
 
 class LocalStream:

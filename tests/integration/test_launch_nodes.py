@@ -9,13 +9,11 @@ import pytest
 
 from ascendboot.jobs.start import start_detached
 from ascendboot.model.job import JobState
-from tests.integration.launch_cluster import Screenful
+from tests.integration.launch_cluster import HEAD, Screenful
 from tests.integration.two_nodes import SECOND, TwoNodes
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
-
-HEAD = "import os, signal, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
 
 
 def test_ranks_on_both_nodes(two: TwoNodes) -> None:

@@ -14,11 +14,16 @@ from ascendboot.errors import UnreachableError
 from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.model.job import FirstFailure, Followed, JobState, RankEnd
 from ascendboot.transport.api import Command, Result
-from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful, processes_of
+from tests.integration.launch_cluster import (
+    HEAD,
+    LocalCluster,
+    LocalTransport,
+    Screenful,
+    processes_of,
+)
 
 pytestmark = pytest.mark.integration
 
-HEAD = "import os, signal, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
 FOR_EVER = "time.sleep(600)\n"
 
 
