@@ -128,40 +128,28 @@ def test_a_network_that_is_down_is_one_finding(count: int) -> None:
     assert well.alike(finding, pattern)
 
 
-def test_on_a3_pings_warn_because_a_super_pod_has_a_fabric_of_its_own() -> None:
-    cluster = replace(well.TWO, product="a3")
-    facts = {f"lab-{n}": well.facts(n) for n in (1, 2)}
-    wanted = probes_of(cluster, facts, "ring", ssh_ports={})
-    tried = {name: ProbeResults(dict.fromkeys(mine.pings, LOST)) for name, mine in wanted.items()}
-    assert [(f.id, f.level) for f in probe_findings(wanted, tried)] == [("mesh-down", "warning")]
+OLD_TOOL = Unanswered("failed", "could not ping: hccn_tool -hccs_ping: Get invalid major cmd.")
 
 
-def test_on_the_fabric_lost_packets_are_failures_and_an_old_tool_is_inconclusive() -> None:
-    cluster = replace(well.TWO, product="a3")
-    vnics = {
-        n: tuple(well.network(n, i, vnic=Answered(f"192.168.{n}.{i}")) for i in range(8))
-        for n in (1, 2)
-    }
-    facts = {
-        f"lab-{n}": well.facts(
-            n,
-            super_pods=Answered({i: Answered(well.place(n, i, 0)) for i in range(8)}),
-            device_networks=Answered(vnics[n]),
-        )
-        for n in (1, 2)
-    }
-    probes = probes_of(cluster, facts, "ring", ssh_ports={})
-
-    def of(answer: Answer[Ping]) -> list[tuple[str, str]]:
-        results = {
-            name: ProbeResults(dict.fromkeys(mine.pings, answer)) for name, mine in probes.items()
-        }
-        return [(f.id, f.level) for f in probe_findings(probes, results)]
-
-    assert of(WELL) == []
-    assert of(LOST) == [("mesh-down", "error")]
-    old = "could not ping a device: hccn_tool -hccs_ping: Get invalid major cmd."
-    assert of(Unanswered("failed", old)) == [("mesh-unknown", "warning")]
+@pytest.mark.parametrize(
+    ("pod", "answer", "found"),
+    [
+        (None, LOST, ("mesh-down", "warning")),  # a super pod may have a fabric of its own
+        (0, WELL, None),
+        (0, LOST, ("mesh-down", "error")),
+        (0, OLD_TOOL, ("mesh-unknown", "warning")),
+    ],
+)
+def test_lost_packets_on_a3(
+    pod: int | None, answer: Answer[Ping], found: tuple[str, str] | None
+) -> None:
+    facts = {}
+    for n in (1, 2):
+        vnics = [well.network(n, i, vnic=Answered(f"192.168.{n}.{i}")) for i in range(8)]
+        facts[f"lab-{n}"] = well.a3(n, pod, 8, device_networks=Answered(tuple(vnics)))
+    probes = probes_of(replace(well.TWO, product="a3"), facts, "ring", ssh_ports={})
+    results = {name: ProbeResults(dict.fromkeys(p.pings, answer)) for name, p in probes.items()}
+    assert [(f.id, f.level) for f in probe_findings(probes, results)] == ([found] if found else [])
 
 
 def test_a_single_failure_has_both_ends_and_a_late_answer_is_a_failure() -> None:

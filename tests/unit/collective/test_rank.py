@@ -1,4 +1,4 @@
-"""What a rank finds out about itself, as functions of values."""
+"""The facts that a rank collects about itself."""
 
 from __future__ import annotations
 
@@ -32,29 +32,16 @@ def test_a_sum_is_right_or_its_first_wrong_number_is_found(size: int, place: int
     assert rank_module.first_wrong(total, size) == [place, right + 1, right]
 
 
+GROUPED = {"rank_id": "0", "server_id": "a", "devices": [{"device_id": "6", "device_ip": "x"}]}
+
+
 @pytest.mark.parametrize(
     ("table", "rank", "entry"),
     [
         (json.loads(TABLE), "0", ("198.18.0.1", "4")),
         (json.loads(TABLE), "1", None),
         ({"rank_list": [{"rank_id": 3, "device_id": 5}]}, "3", ("", "5")),
-        (
-            {
-                "group_list": [
-                    {
-                        "instance_list": [
-                            {
-                                "rank_id": "0",
-                                "server_id": "a",
-                                "devices": [{"device_id": "6", "device_ip": "x"}],
-                            }
-                        ]
-                    }
-                ]
-            },
-            "0",
-            ("a", "6"),
-        ),
+        ({"group_list": [{"instance_list": [GROUPED]}]}, "0", ("a", "6")),
         ([], "0", None),
         ("text", "0", None),
     ],
@@ -68,9 +55,8 @@ def test_the_entry_of_a_rank_in_tables_of_every_generation(
 def test_a_rank_table_as_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     assert rank_module.table_seen("", "0") is None
-    seen = rank_module.table_seen(str(path), "0")
-    assert seen
-    assert "No such file" in seen["problem"]
+    missing = rank_module.table_seen(str(path), "0") or {}
+    assert "No such file" in missing["problem"]
     path.write_text(TABLE)
     assert rank_module.table_seen(str(path), "0") == {
         "sha256": hashlib.sha256(TABLE.encode()).hexdigest(),
@@ -79,9 +65,7 @@ def test_a_rank_table_as_it_is_read(tmp_path: Path) -> None:
         "problem": "",
     }
     path.write_bytes(b"\xff")
-    seen = rank_module.table_seen(str(path), "0")
-    assert seen
-    assert seen["problem"]
+    assert (rank_module.table_seen(str(path), "0") or {})["problem"]
 
 
 def test_which_variables_must_be_the_same_and_what_is_shown_of_them() -> None:
@@ -105,7 +89,7 @@ def test_an_address_is_here_or_not() -> None:
     assert rank_module.nic_of("192.0.2.1") == ""
 
 
-def test_versions_are_told_without_loading_anything_on_old_pythons_too(
+def test_versions_are_read_without_loading_anything_on_old_pythons_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = rank_module.versions()
@@ -114,18 +98,15 @@ def test_versions_are_told_without_loading_anything_on_old_pythons_too(
     (tmp_path / "torch-1.11.0.dist-info").mkdir()
     (tmp_path / "horovod-0.28.1-py3.7.egg-info").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert rank_module.versions() == {
-        "Python": found["Python"],
-        "torch": "1.11.0",
-        "horovod": "0.28.1",
-    }
+    expected = {"Python": found["Python"], "torch": "1.11.0", "horovod": "0.28.1"}
+    assert rank_module.versions() == expected
 
 
 def test_every_stage_has_words() -> None:
     assert list(DOING) == ["start", *rank_module.STAGES]
 
 
-def test_what_a_rank_says_of_itself_can_be_read(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_facts_of_a_rank_can_be_read_from_its_note(capfd: pytest.CaptureFixture[str]) -> None:
     env = {"RANK": "2", "WORLD_SIZE": "4", "ASCENDBOOT_NODE_ADDRESS": "192.0.2.1", "PATH": "/bin"}
     seen = rank_module.seen_here(env)
     assert (seen["rank"], seen["size"], seen["host"]) == ("2", "4", socket.gethostname())
@@ -139,10 +120,9 @@ def test_what_a_rank_says_of_itself_can_be_read(capfd: pytest.CaptureFixture[str
     assert read.digest == hashlib.sha256(facts.encode()).hexdigest()
 
 
-def test_ranks_that_another_library_counts_otherwise_are_refused() -> None:
+def test_ranks_that_the_library_numbers_differently_are_refused() -> None:
     group = type("Group", (), {"rank": 0, "size": 1, "library": "MPICH"})()
     rank_module.check_numbers(group, {"RANK": "0", "WORLD_SIZE": "1"})
-    with pytest.raises(
-        rank_module.OtherNumbersError, match="it is rank 0 of 1 to MPICH, rank 3 of 4 to"
-    ):
+    message = "it is rank 0 of 1 to MPICH, rank 3 of 4 to"
+    with pytest.raises(rank_module.OtherNumbersError, match=message):
         rank_module.check_numbers(group, {"RANK": "3", "WORLD_SIZE": "4"})

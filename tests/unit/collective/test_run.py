@@ -36,20 +36,22 @@ def test_the_first_way_that_any_node_has(
     assert chosen_way(request_, lacking) == way
 
 
-def saying(node: str, answer: Answer) -> FakeTransport:
+def answering(node: str, answer: Answer) -> FakeTransport:
     return FakeTransport(node, rules=[lambda _: answer])
 
 
-def test_what_each_node_lacks_is_read_past_what_else_python_says() -> None:
-    said = {"a-1": Answer("a notice of sitecustomize\nlacks mpi4py\n"), "a-2": Answer("")}
-    nodes = {name: saying(name, answer) for name, answer in said.items()}
+LACKS = Answer("a notice of sitecustomize\nlacks mpi4py\n")
+
+
+def test_the_libraries_that_each_node_lacks_are_read_between_other_lines() -> None:
+    nodes = {"a-1": answering("a-1", LACKS), "a-2": answering("a-2", Answer(""))}
     assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI, "a-2": NONE}
     assert lacks(TORCHRUN, nodes, forks=4) == {"a-1": NONE, "a-2": NONE}
 
 
-def test_a_node_without_that_python_is_none_that_lacks_nothing() -> None:
-    answer = Answer(stderr="exec: python3: not found", exit_code=127)
-    nodes = {"a-1": saying("a-1", Answer("lacks mpi4py\n")), "a-2": saying("a-2", answer)}
+def test_a_node_without_that_python_has_no_answer() -> None:
+    no_python = Answer(stderr="exec: python3: not found", exit_code=127)
+    nodes = {"a-1": answering("a-1", LACKS), "a-2": answering("a-2", no_python)}
     assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI}
 
 
@@ -57,19 +59,11 @@ def test_a_node_without_that_python_is_none_that_lacks_nothing() -> None:
     ("way", "lacking", "words"),
     [
         ("gloo", {"a-1": GLOO, "a-2": GLOO}, "torch for python3. It needs torch with gloo"),
-        (
-            "mpi",
-            {"a-1": MPI | GLOO, "a-2": MPI | GLOO},
-            f"{MPI4PY} (or torch, for gloo)",
-        ),
-        (
-            "mpi",
-            {"a-1": MPI | GLOO, "a-2": MPI, "a-3": NONE},
-            MPI4PY,
-        ),
+        ("mpi", {"a-1": MPI | GLOO, "a-2": MPI | GLOO}, f"{MPI4PY} (or torch, for gloo)"),
+        ("mpi", {"a-1": MPI | GLOO, "a-2": MPI, "a-3": NONE}, MPI4PY),
     ],
 )
-def test_who_lacks_it_is_named_with_what_to_do(
+def test_nodes_without_the_library_are_named(
     way: str, lacking: Mapping[str, Collection[str]], words: str
 ) -> None:
     found = no_library(way, "python3", lacking)
@@ -80,7 +74,7 @@ def test_who_lacks_it_is_named_with_what_to_do(
     )
 
 
-def test_nobody_is_named_where_all_have_it() -> None:
+def test_no_node_is_named_if_all_have_the_library() -> None:
     assert no_library("mpi", "python3", {"a-1": NONE, "a-2": GLOO}) is None
 
 
@@ -99,8 +93,6 @@ CHIEF = {"CM_CHIEF_IP": "192.0.2.11", "CM_CHIEF_PORT": "60001"}
         (replace(TORCHRUN, rank_table=TABLE), "gloo", "192.0.2.11/61000"),
     ],
 )
-def test_what_must_be_there_and_what_must_be_free(
-    request_: LaunchRequest, by: str, meeting_point: str
-) -> None:
+def test_the_port_that_must_be_free(request_: LaunchRequest, by: str, meeting_point: str) -> None:
     made = preflight_plan(replace(request_, notes=("checks not made: disk",)), by)
     assert (made.request.meeting_point, made.notes) == (meeting_point, ())
