@@ -77,7 +77,7 @@ def _shape(ping: PingProbe, answer: Unanswered) -> str:
 def _is_refuted(ping: PingProbe, answer: Unanswered) -> bool:
     """Whether the tool's failure means that the device is not reached.
 
-    Of `-hccs_ping` only counts say so: which versions know it is documented nowhere.
+    `-hccs_ping` fails also on versions that lack it, and none documents which do: only counts tell.
     """
     return answer.kind == "failed" and ping.command == "ping"
 
@@ -114,7 +114,8 @@ def _mesh(results: Mapping[str, ProbeResults]) -> Findings:
         if its and well and not any(name in _nodes(ping) for ping in well):
             text = "no NPU of the node reaches another node's or is reached by one"
             remedy = "Look at its switch ports, their VLAN and its gateways"
-            yield _explained(failed, its, "mesh-node-cut-off", name, text, remedy)
+            why = _explain(failed, its, name)
+            yield error("mesh-node-cut-off", (name,), f"{text}: {why}", remedy)
     alive = {npu for ping in well for npu in (ping.source, ping.target)}
     for id_, what, ends in _DEVICE_CAUSES:
         for npu in _most_first(npu for ping in failed for npu in _ends(ping, ends)):
@@ -125,9 +126,9 @@ def _mesh(results: Mapping[str, ProbeResults]) -> Findings:
             is_to_blame = its and (len(peers) > 1 or peers <= alive)
             on_both = len({npu == ping.source for ping in its}) == len(ends)
             if is_dead and on_both and is_to_blame:
-                text = f"device {npu.device_id} ({npu.address}) {what}"
-                remedy = _LOOK.format(npu.device_id)
-                yield _explained(failed, its, id_, npu.node, text, remedy)
+                why = _explain(failed, its, npu.node)
+                text = f"device {npu.device_id} ({npu.address}) {what}: {why}"
+                yield error(id_, (npu.node,), text, _LOOK.format(npu.device_id))
     yield from _pairs(failed)
 
 
@@ -157,16 +158,12 @@ def _all_dead(failed: Mapping[PingProbe, str]) -> Finding:
     return error("mesh-down", nodes, text, remedy)
 
 
-def _explained(
-    failed: dict[PingProbe, str], pings: Sequence[PingProbe], id_: str, node: str, *words: str
-) -> Finding:
-    """One finding, of text and remedy, for all `pings`; no other finding names them."""
-    text, remedy = words
+def _explain(failed: dict[PingProbe, str], pings: Sequence[PingProbe], node: str) -> str:
+    """`3 pings failed, REASON`; removes the pings, so that no other finding names them."""
     reason = failed[next((ping for ping in pings if ping.source.node == node), pings[0])]
     for ping in pings:
         del failed[ping]
-    text = f"{text}: {len(pings)} ping{'s' * (len(pings) > 1)} failed, {reason}"
-    return error(id_, (node,), text, remedy)
+    return f"{len(pings)} ping{'s' * (len(pings) > 1)} failed, {reason}"
 
 
 def _pairs(failed: Mapping[PingProbe, str]) -> Findings:

@@ -85,7 +85,7 @@ def _unusable(node: Node, name: str, found: Container) -> Findings:
     engine = PurePosixPath(found.engine).name
     id_, text = "container-stopped", f"the container {name} is {found.status}"
     if found.status == "paused":
-        remedy = f"Let it go on: {engine} unpause {name}"
+        remedy = f"Resume it: {engine} unpause {name}"
     elif found.status != "running":
         remedy = f"Start it: {engine} start {name}"
     elif found.obstacle:

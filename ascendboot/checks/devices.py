@@ -33,7 +33,7 @@ def health_findings(
     words = finding.grouped((health[i], i) for i in sorted(used) if health.get(i, "OK") != "OK")
     for word, level in _HEALTH_LEVELS.items():
         if word in words:
-            text = f"npu-smi info calls {finding.devices(words[word])} {word}, not OK"
+            text = f"npu-smi info reports {finding.devices(words[word])} as {word}, not OK"
             remedy = (
                 "Look at the error codes of npu-smi info -t health; reset or replace the NPU, or "
                 "state the other devices under `devices`"
@@ -116,7 +116,7 @@ def _chips(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings
 
 def _tools(node: Node, node_facts: NodeFacts) -> finding.Findings:
     """Outputs of the vendor's tools that could not be read."""
-    or_state = "Mend the tool; or state `devices` with their addresses, and `facts: stated`"
+    or_state = "Repair the tool; or state `devices` with their addresses, and `facts: stated`"
     for found in finding.unanswered("npus-unknown", node, node_facts.npus, DRIVER):
         yield replace(found, remedy=found.remedy or or_state)
     lines = value_of(node_facts.unknown_lines) or ()
@@ -128,11 +128,11 @@ def _tools(node: Node, node_facts: NodeFacts) -> finding.Findings:
     if node_facts.stated:
         text = (
             f"{finding.devices(derive.device_ids(node, node_facts))} and their addresses are what "
-            "the inventory states (`facts: stated`), not what the node tells: "
+            "the inventory states (`facts: stated`), not what the node reports: "
             f"{'; '.join(node_facts.stated)}. Health, links, TLS switches and pings of these "
             "devices are not checked"
         )
-        remedy = "Mend the tool, then remove `facts: stated`"
+        remedy = "Repair the tool, then remove `facts: stated`"
         yield finding.warning("facts-stated", (node.name,), text, remedy)
 
 
@@ -194,7 +194,7 @@ def _counted(node: Node, node_facts: NodeFacts) -> finding.Findings:
 
 _MAKE = (
     "Make it there (mindcluster-tools rootinfo --output FILE, then install -m 0644 FILE "
-    f"{ROOT_INFO}), or name a rank table of yours as `resources: {{file: …}}`"
+    f"{ROOT_INFO}), or state your own rank table as `resources: {{file: …}}`"
 )
 
 
@@ -207,7 +207,7 @@ def root_info_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding
             yield from _root_info(node, node_facts, info)
         elif isinstance(node_facts.root_info, Answered) or node_facts.root_info == NOT_ASKED:
             text = f"{ROOT_INFO} was not read: npu-smi calls no chip Ascend950"
-            remedy = "Correct `product`, or name a rank table of yours as `resources: {file: …}`"
+            remedy = "Correct `product`, or state your own rank table as `resources: {file: …}`"
             yield finding.error("root-info-missing", (node.name,), text, remedy)
 
 
@@ -247,9 +247,7 @@ def _super_pods(
     silent = {i: answer.why for i, answer in answers.items() if isinstance(answer, Unanswered)}
     for reason, ids in finding.grouped((why, i) for i, why in silent.items()).items():
         text = f"could not read the super pod of {finding.devices(ids)}: {reason}"
-        remedy = (
-            "Without it the rank table cannot be made; `resources: {file: …}` takes one of yours"
-        )
+        remedy = "Without it the rank table cannot be made; `resources: {file: …}` takes your own"
         yield finding.error("super-pod-unknown", (node.name,), text, remedy)
     places = {i: value_of(answer) if answer else None for i, answer in answers.items()}
     pods = finding.grouped((place.super_pod_id, i) for i, place in places.items() if place)
@@ -269,6 +267,6 @@ def _super_pods(
         )
         remedy = (
             "Make the super pods whole, or leave the node out; `resources: {file: …}` takes "
-            "a rank table of yours"
+            "your own rank table"
         )
         yield finding.error("super-pods-mixed", (node.name,), text, remedy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -93,15 +93,18 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.
     ):
         remedy = f"Install the same version{'' if has else 's'} on all nodes"
         yield from finding.differences(id_, versions, has=has, level="error", remedy=remedy)
+    packages: Collection[str] = ()
+    if cluster.launcher != "auto":
+        packages = traits_of(LauncherChoice(cluster.launcher, "")).packages
     for node, node_facts in nodes:
-        if cluster.launcher == "torchrun":
+        if "torch" in packages:
             remedy = "Install PyTorch for the Python that `code.python` states"
             yield from finding.unanswered("torch-missing", node, node_facts.torch, remedy)
         if node.name == cluster.primary_name:  # all launchers reach the nodes by ssh
             ssh, remedy = node_facts.ssh, "Install OpenSSH 7.4 or later where ranks run"
             yield from finding.unanswered("ssh-missing", node, ssh, "Install openssh-client")
             yield from finding.too_old("ssh-old", node, value_of(ssh), SSH_OPTIONS, remedy)
-    for node, node_facts in nodes if cluster.launcher == "horovod" else ():
+    for node, node_facts in nodes if "horovod" in packages else ():
         remedy = (
             "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python that `code.python` states"
         )

@@ -59,13 +59,17 @@ def skipped_checks(words: str | Literal[True] | None) -> tuple[str, ...]:
 
 
 def readiness_findings(
-    job: JobRequirements, probes: Mapping[str, NodeProbe], imported: Iterable[str] = ()
+    job: JobRequirements,
+    probes: Mapping[str, NodeProbe],
+    imported: Iterable[str] = (),
+    others: finding.Findings = (),
 ) -> list[finding.Finding]:
     """Returns all findings in the order of the checks; equal findings of several nodes are one.
 
-    `imported`: the packages that a script on the control machine imports.
+    `imported`: the packages that a script on the control machine imports; `others`: more findings.
     """
     found = [
+        *others,
         *_jobs(probes),
         *_packages(job, probes, imported),
         *(each for node, probe in probes.items() for each in _of_node(job, node, probe)),

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ascendboot.checks.containers import code_findings
-from ascendboot.checks.finding import Finding, Findings, error, grouped, in_order
+from ascendboot.checks.finding import Finding, Findings, error, grouped
 from ascendboot.checks.hosts import open_to_others
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import code_queries
@@ -43,7 +43,7 @@ _STATED = (
     "`facts: stated` is in the inventory: where npu-smi or hccn_tool could not be read at setup, "
     "the devices and addresses of this job are what the inventory states"
 )
-_ON_CONTROL = "on this side, for the logs of the job"
+_ON_CONTROL = "on the control machine, for the logs of the job"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +112,18 @@ def check_readiness(
     replies = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
     failures = grouped((a.message, name) for name, a in answers.items() if isinstance(a, NodeError))
     is_copied = not any(reply.has_script for reply in replies.values()) and Path(script).is_file()
-    made = _findings(cluster, job, replies, sending, script=script, is_copied=is_copied)
-    if control_disk and job.makes("disk"):
-        made += checks.disk_findings(control_disk, (), what_for=_ON_CONTROL)
+    text = Path(script).read_text(errors="replace") if is_copied else ""
+    found = [
+        *_of_setup(replies),
+        *_of_code(cluster, replies, sending),
+        *checks.script_findings(script, text.partition("\n")[0], ()),
+    ]
+    if not (is_copied or any(each.id == "code" for each in found)):
+        found += _of_script(replies, path, script)
+    if control_disk:
+        found += checks.disk_findings(control_disk, (), what_for=_ON_CONTROL)
+    probes = {name: reply.probe for name, reply in replies.items()}
+    made = checks.readiness_findings(job, probes, checks.imported_by(text), found)
     errors = [finding for finding in made if finding.level == "error"]
     return Readiness(
         script=path or PurePosixPath(Path(script).name),
@@ -127,44 +136,24 @@ def check_readiness(
             *((_STATED,) if cluster.facts == "stated" else ()),
             *(_line(finding) for finding in made if finding.level != "error"),
         ),
-        leftovers=checks.leftovers({name: reply.probe for name, reply in replies.items()}),
+        leftovers=checks.leftovers(probes),
         left=tuple(_line(finding) for finding in errors if finding.id == "leftovers"),
-        clocks=NodeClocks(
-            {name: reply.clock.offset_s for name, reply in replies.items()},
-            max((reply.clock.uncertainty_s for reply in replies.values()), default=0.0),
-        ),
+        clocks=_clocks(replies),
         image=next((reply.image for reply in replies.values() if reply.image), {}),
     )
 
 
-def _findings(
-    cluster: Cluster,
-    job: queries.JobRequirements,
-    replies: Mapping[str, NodeReply],
-    sending: CodeSender | None,
-    *,
-    script: str,
-    is_copied: bool,
-) -> list[Finding]:
-    """The findings about all nodes that are not skipped, in the order of the checks."""
-    text = Path(script).read_text(errors="replace") if is_copied else ""
-    changed = [
-        error("setup", (name,), f"not ready: {problem}", "run setup")
-        for name, reply in replies.items()
-        for problem in reply.problems
-    ]
-    found = [
-        *in_order(changed),
-        *open_to_others({name: reply.own for name, reply in replies.items()}),
-        *_of_code(cluster, replies, sending),
-    ]
-    if not (is_copied or any(each.id == "code" for each in found)):
-        found += _of_script(replies, job.script, script)
-    found += checks.script_findings(script, text.partition("\n")[0], ())
-    probes = {name: reply.probe for name, reply in replies.items()}
-    found += checks.readiness_findings(job, probes, checks.imported_by(text))
-    made = (finding for finding in found if job.makes(finding.id))
-    return sorted(made, key=lambda finding: checks.ORDER.index(finding.id))
+def _of_setup(replies: Mapping[str, NodeReply]) -> Findings:
+    """Finds differences from what setup left, and what others could change there."""
+    for name, reply in replies.items():
+        for problem in reply.problems:
+            yield error("setup", (name,), f"not ready: {problem}", "run setup")
+    yield from open_to_others({name: reply.own for name, reply in replies.items()})
+
+
+def _clocks(replies: Mapping[str, NodeReply]) -> NodeClocks:
+    uncertainty_s = max((reply.clock.uncertainty_s for reply in replies.values()), default=0.0)
+    return NodeClocks({name: it.clock.offset_s for name, it in replies.items()}, uncertainty_s)
 
 
 def _query_node(
@@ -260,7 +249,7 @@ def _of_code(
     trees = {name: reply.code for name, reply in replies.items() if reply.code is not None}
     if sending is None:
         remedy = "make the folders equal, or state code.source and run setup"
-        for finding in in_order(code_findings(cluster, trees)):
+        for finding in code_findings(cluster, trees):
             if finding.level == "error":
                 yield error("code", finding.nodes, f"not ready: {finding.text}", remedy)
     elif trees:

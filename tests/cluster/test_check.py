@@ -133,7 +133,7 @@ def test_row_10_an_npu_that_is_not_well_stops_check_and_setup(operator: Operator
     checked, set_up = check(operator), operator.setup()
     for ended in (checked, set_up):
         assert (ended.code, findings(ended)) == (1, {"device-health": ["lab-2"]})
-        text = "lab-2: npu-smi info calls device 1 Alarm, not OK. Look at the error codes of "
+        text = "lab-2: npu-smi info reports device 1 as Alarm, not OK. Look at the error codes of "
         assert detail(ended, "device-health").startswith(text)
     assert set_up.outcomes("changed") == []
 

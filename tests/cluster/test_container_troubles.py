@@ -78,7 +78,7 @@ def test_containers_that_nothing_can_be_run_in_are_told_apart(operator: Operator
     operator.sh("lab-1", "podman start rec-sdk && podman pause rec-sdk")
     operator.sh("lab-2", "podman rename other rec-sdk")
     operator.inside("lab-2", "mv /usr/bin/bash /usr/bin/bash.away")
-    paused = "the container rec-sdk is paused. Let it go on: docker unpause rec-sdk."
+    paused = "the container rec-sdk is paused. Resume it: docker unpause rec-sdk."
     without = f"could not run bash in the container rec-sdk: {NO_BASH}. Install bash in its image."
     assert refused(operator) == [f"lab-1: {paused}", f"lab-2: {without}"]
     operator.sh("lab-1", "podman unpause rec-sdk")

@@ -277,8 +277,9 @@ def test_row_08_interpreter_and_packages_are_compared_before_the_start(spoiled: 
             "other devices under `devices`"
         ),
         (
-            "lab-2: npu-smi info calls device 1 Alarm, not OK; look at the error codes of npu-smi "
-            "info -t health; reset or replace the NPU, or state the other devices under `devices`"
+            "lab-2: npu-smi info reports device 1 as Alarm, not OK; look at the error codes of "
+            "npu-smi info -t health; reset or replace the NPU, or state the other devices under "
+            "`devices`"
         ),
         (
             f"lab-2: the rank table has {spoiled.address} for device 0, and the device has "
@@ -315,7 +316,7 @@ def test_row_10_who_uses_a_device_is_named(spoiled: Spoiled) -> None:
 
 
 def test_row_10_a_device_that_is_not_well_is_named(spoiled: Spoiled) -> None:
-    assert "lab-2: npu-smi info calls device 1 Alarm, not OK; " in spoiled.refused.err
+    assert "lab-2: npu-smi info reports device 1 as Alarm, not OK; " in spoiled.refused.err
 
 
 def test_row_11_who_has_a_port_is_named(spoiled: Spoiled) -> None:

@@ -174,7 +174,7 @@ def test_everything_that_is_wrong_is_named_at_once(servers: tuple[Server, Server
         "lab-1: job busy runs on this node; …",
         "lab-[1-2]: lab-1 has torch 2.3.1, lab-2 has 2.1.0; …",
         "lab-2: device 0 is used by pid 4711 (python3 someone.py); …",
-        "only 5 MB are free on .ascendboot on this side, for the logs of the job; …",
+        "only 5 MB are free on .ascendboot on the control machine, for the logs of the job; …",
     )
     warnings = (
         "lab-1: the rank table has 198.19.1.0 for device 0, /etc/hccn.conf has 198.19.7.7, …",

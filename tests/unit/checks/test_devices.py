@@ -110,10 +110,10 @@ def test_devices_of_the_second_node(lab: Cluster, changes: dict[str, Any], patte
 def test_only_devices_of_the_job_must_be_healthy() -> None:
     health = Answered({0: "UNKNOWN", 1: "OK", 2: "Alarm", 3: "Critical", 5: "Warning", 7: "Alarm"})
     assert second(health=health) == (
-        "device-health error lab-2: npu-smi info calls device 3 Critical, not OK\n"
-        "device-health error lab-2: npu-smi info calls devices 2,7 Alarm, not OK\n"
-        "device-health warning lab-2: npu-smi info calls device 5 Warning, not OK\n"
-        "device-health warning lab-2: npu-smi info calls device 0 UNKNOWN, not OK"
+        "device-health error lab-2: npu-smi info reports device 3 as Critical, not OK\n"
+        "device-health error lab-2: npu-smi info reports devices 2,7 as Alarm, not OK\n"
+        "device-health warning lab-2: npu-smi info reports device 5 as Warning, not OK\n"
+        "device-health warning lab-2: npu-smi info reports device 0 as UNKNOWN, not OK"
     )
     assert found(using(1, 4), facts(1), facts(2, health=health)) == ""
 
@@ -121,7 +121,7 @@ def test_only_devices_of_the_job_must_be_healthy() -> None:
 def test_an_unknown_health_of_one_device_hides_no_alarm_of_another() -> None:
     health = Answered({**dict.fromkeys(range(8), "OK"), 1: "NA", 2: "Alarm", 3: "", 4: "NA"})
     assert second(health=health) == (
-        "device-health error lab-2: npu-smi info calls device 2 Alarm, not OK\n"
+        "device-health error lab-2: npu-smi info reports device 2 as Alarm, not OK\n"
         "device-health-unknown warning lab-2: could not see how devices 1,3-4 are: npu-smi info "
         'says "NA" and "", none of OK, Critical, Alarm, Warning, UNKNOWN'
     )

@@ -29,9 +29,9 @@ def test_hostile_15_stated_facts_replace_missing_answers() -> None:
     ]
     assert " ".join(told) == (
         "facts-stated warning lab-2: devices 0-1 and their addresses are what the inventory states "
-        f"(`facts: stated`), not what the node tells: {UNREAD.message}; {NO_TOOL.message}. Health, "
-        "links, TLS switches and pings of these devices are not checked. Mend the tool, then "
-        "remove `facts: stated`."
+        f"(`facts: stated`), not what the node reports: {UNREAD.message}; {NO_TOOL.message}. "
+        "Health, links, TLS switches and pings of these devices are not checked. Repair the "
+        "tool, then remove `facts: stated`."
     )
 
 

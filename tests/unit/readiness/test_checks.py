@@ -155,9 +155,9 @@ def test_devices_that_are_not_there_are_named_if_the_server_lists_any() -> None:
 def test_devices_of_the_job_that_are_not_healthy() -> None:
     health = Answered({0: "Warning", 1: "NA", 2: "Critical", 3: "Alarm", 9: "Critical"})
     pattern = (
-        "devices error lab-2: npu-smi info calls device 2 Critical, not OK; look at …\n"
-        "devices error lab-2: npu-smi info calls device 3 Alarm, not OK; look at …\n"
-        "devices warning lab-2: npu-smi info calls device 0 Warning, not OK; look at …\n"
+        "devices error lab-2: npu-smi info reports device 2 as Critical, not OK; look at …\n"
+        "devices error lab-2: npu-smi info reports device 3 as Alarm, not OK; look at …\n"
+        "devices warning lab-2: npu-smi info reports device 0 as Warning, not OK; look at …\n"
         'devices warning lab-2: could not see how device 1 is: npu-smi info says "NA", …'
     )
     assert alike("\n".join(second(health=health)), pattern)
