@@ -70,7 +70,7 @@ class Survey:
     progress: Progress
     locks: Locks | None = None
     """Taken on the primary before any query; None where nothing will be written."""
-    asker: RunQuery = query
+    run_query: RunQuery = query
     authority: Authority | None = None
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
     sender: CodeSender | None = None
@@ -178,7 +178,7 @@ class Survey:
             if node.container is None
             else host_queries(cluster, node)
         )
-        answers = self.asker(host, {**first, **of_host, **own})
+        answers = self.run_query(host, {**first, **of_host, **own})
         if host.has_one_session:
             raise NodeError(host.node, host_checks.one_session(host.node).text)
         facts = NodeFacts.from_answers(node.name, answers)
@@ -194,7 +194,7 @@ class Survey:
         if locks is not None:
             answer = answer_to(locks.inside, work.hold(locks.inside.command))
             lock = lock.and_then(held_lock(node.name, answer))
-        of_work = self.asker(work, {**work_queries(cluster, node), **of_code, **own})
+        of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
         has_sshd = cluster.serves_from_host(node)
         return NodeAnswers(
             NodeFacts.from_answers(node.name, {**of_work, **answers}),

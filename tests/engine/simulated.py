@@ -216,7 +216,7 @@ class Simulation:
         progress = Progress(self.cluster, self, self.interrupted)
         survey = Survey(
             progress=progress,
-            asker=self._ask,
+            run_query=self._query,
             authority=self.authority,
             former=self.former,
             control=self.control,
@@ -226,10 +226,10 @@ class Simulation:
             walk(survey)
         return progress.report("run")
 
-    def _ask(self, transport: Transport, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _query(self, transport: Transport, queries: Mapping[str, Any]) -> dict[str, Any]:
         facts = self.facts[transport.node]
         known = {f.name: getattr(facts, f.name) for f in fields(facts) if f.name != "node"}
-        own = asked["own"]
+        own = queries["own"]
         return {**known, "own": answer_to(own, transport.run(own.command))}
 
     def _connect(

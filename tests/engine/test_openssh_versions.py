@@ -90,7 +90,7 @@ def test_13_and_24_every_algorithm_is_known_to_7_4_and_none_is_weak(
     assert not any(re.search("sha1|md5|cbc|rsa|dss|arcfour|group", name) for name in names)
 
 
-def test_24_forwarding_is_off_and_keys_alone_let_in(
+def test_24_forwarding_is_off_and_only_keys_are_accepted(
     settings: dict[str, set[tuple[str, str]]],
 ) -> None:
     wanted = {

@@ -45,7 +45,7 @@ def test_each_side_is_queried_once_and_a_second_setup_changes_nothing() -> None:
     assert [len(n.work.transport.executions) for n in cluster.nodes] == [2, 1]
 
 
-def test_a_restarted_container_gets_its_sshd_back_and_nothing_else() -> None:
+def test_a_restarted_container_gets_only_its_sshd_again() -> None:
     cluster = Simulation.with_containers(2)
     cluster.walk()
     cluster.nodes[1].work.daemon = ""

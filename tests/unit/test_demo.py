@@ -85,7 +85,7 @@ def calls(checkout: Path, **environ: str) -> list[str]:
 
 
 @AS_ROOT
-def test_what_sudo_demo_leaves_belongs_to_who_said_it(checkout: Path) -> None:
+def test_files_of_a_demo_with_sudo_belong_to_its_caller(checkout: Path) -> None:
     root, caller = "0:0 /root", f"{NOBODY.pw_uid}:{NOBODY.pw_gid} {NOBODY.pw_dir}"
     assert calls(checkout, HOME="/root", **SUDO) == [
         f"{root} lab.up",
@@ -111,7 +111,7 @@ def test_the_venv_that_sudo_demo_makes_belongs_to_the_owner_of_the_checkout(
 
 
 @AS_ROOT
-def test_a_venv_of_root_in_the_checkout_of_who_said_sudo_is_named(checkout: Path) -> None:
+def test_a_venv_of_root_in_the_checkout_of_the_caller_is_named(checkout: Path) -> None:
     (checkout / ".venv" / STAMP).unlink()
     os.chown(checkout, NOBODY.pw_uid, -1)
     ended = demo(checkout, **SUDO)
@@ -151,7 +151,7 @@ def test_the_demo_leaves_a_cluster_that_runs_here_alone(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("sudo", [{}, {"SUDO_UID": "0", "SUDO_GID": "0"}], ids=["user", "root"])
-def test_without_sudo_all_is_done_by_one(checkout: Path, sudo: dict[str, str]) -> None:
+def test_without_sudo_one_user_runs_all_verbs(checkout: Path, sudo: dict[str, str]) -> None:
     me = f"{os.getuid()}:{os.getgid()} /home/me"
     verbs = ["lab.up", SETUP, TRAIN, "lab.down"]
     assert calls(checkout, HOME="/home/me", **sudo) == [f"{me} {verb}" for verb in verbs]

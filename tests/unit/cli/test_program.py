@@ -54,9 +54,7 @@ ALL = set(namespace().task_names)
         ("trian setup", ALL),
     ],
 )
-def test_a_line_that_begins_with_a_verb_loads_the_verbs_that_it_names(
-    line: str, verbs: set[str]
-) -> None:
+def test_a_line_that_begins_with_a_verb_loads_only_its_verbs(line: str, verbs: set[str]) -> None:
     assert set(namespace(line.split()).task_names) == verbs
     assert SOME | LAB < ALL
 
@@ -173,7 +171,7 @@ def test_a_call_that_only_prints_ends_silently_with_its_reader(
     ],
 )
 @pytest.mark.parametrize("wish", ["FORCE_COLOR", "_"])
-def test_a_verb_goes_on_without_its_reader(
+def test_a_verb_continues_without_its_reader(
     words: str, wish: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(wish, "1")
@@ -188,7 +186,7 @@ def run_into_full(words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("wish", ["FORCE_COLOR", "_"])
-def test_a_verb_goes_on_when_its_progress_cannot_be_written(
+def test_a_verb_continues_when_its_progress_cannot_be_written(
     wish: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(wish, "1")
@@ -221,7 +219,7 @@ def test_the_exit_code_does_not_depend_on_the_message_being_written(
     assert done.stderr.startswith("no inventory is named: ")
 
 
-def test_a_verb_goes_on_where_its_streams_were_closed() -> None:
+def test_a_verb_continues_if_its_streams_are_closed() -> None:
     argv = ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>/dev/full', sys.executable, _CLOSED]
     assert subprocess.run(argv, check=False).returncode == 7
 
@@ -242,7 +240,7 @@ CLOSED, FULL = ("&-", "Bad file d"), ("/dev/full", "No space l")
         (f"ranktable.diff {TABLE} {TABLE}", *FULL),
     ],
 )
-def test_an_answer_that_is_lost_is_no_success(words: str, closed: str, why: str) -> None:
+def test_a_lost_answer_is_no_success(words: str, closed: str, why: str) -> None:
     argv = ["/bin/sh", "-c", f'exec "$0" -c "$1" {words} >{closed}', sys.executable, MAIN]
     done = subprocess.run(argv, stderr=subprocess.PIPE, check=False, text=True)
     assert done.returncode == 1
@@ -250,7 +248,7 @@ def test_an_answer_that_is_lost_is_no_success(words: str, closed: str, why: str)
 
 
 @pytest.mark.parametrize("verb", ["check", "setup --plan", "status", "ranktable.write"])
-def test_a_verb_that_looks_needs_no_working_directory_that_it_may_write(
+def test_a_read_only_verb_works_in_a_read_only_directory(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -281,7 +279,7 @@ def test_a_verb_that_looks_needs_no_working_directory_that_it_may_write(
         ("sys.last = Last()", 2),
     ],
 )
-def test_ctrl_c_ends_with_130_or_as_the_verb_did_whenever_it_comes(
+def test_ctrl_c_at_any_time_ends_with_130_or_the_code_of_the_verb(
     window: str, code: int, tmp_path: Path
 ) -> None:
     program = _PRESSED.replace("{window}", window)
@@ -311,7 +309,7 @@ def test_item_23_ctrl_c_while_the_program_is_imported_ends_with_130() -> None:
         ([], []),
     ],
 )
-def test_help_may_stand_behind_the_verb(words: list[str], read: list[str]) -> None:
+def test_help_is_accepted_behind_the_verb(words: list[str], read: list[str]) -> None:
     assert with_help_first(["ascendboot", *words]) == ["ascendboot", *read]
 
 
@@ -323,7 +321,7 @@ def test_help_may_stand_behind_the_verb(words: list[str], read: list[str]) -> No
         (["train", "main.py", "--", "--steps", "3", "--", "a b"], ("--steps", "3", "--", "a b")),
     ],
 )
-def test_what_stands_behind_two_dashes_is_the_script_s(
+def test_words_after_two_dashes_are_arguments_of_the_script(
     words: list[str], arguments: tuple[str, ...]
 ) -> None:
     assert script_arguments(["ascendboot", *words]) == arguments
@@ -341,7 +339,7 @@ BEHIND = [
     ("line", "flag"),
     list(zip(cycle(["{} status --json", "status --json {}"]), REFUSED, strict=False)),
 )
-def test_a_flag_of_invoke_that_would_lie_is_refused(flag: str, line: str, tmp_path: Path) -> None:
+def test_a_flag_of_invoke_without_effect_is_refused(flag: str, line: str, tmp_path: Path) -> None:
     done = called(line.format(flag), tmp_path)
     said = json.loads(done.stdout)
     assert (done.returncode, said["exit_code"]) == (2, 2)
@@ -350,14 +348,16 @@ def test_a_flag_of_invoke_that_would_lie_is_refused(flag: str, line: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["./main.py", "../main.py", "/none/main.py", "./"])
-def test_a_path_that_is_no_file_here_starts_nothing(name: str, tmp_path: Path) -> None:
+def test_a_path_without_a_file_on_the_control_machine_starts_nothing(
+    name: str, tmp_path: Path
+) -> None:
     done = called(f"train {name}", tmp_path)
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr.startswith(f"train: {name}: is no file on the control machine, ")
 
 
 @pytest.mark.parametrize("flag", BEHIND, ids=lambda flag: flag.name)
-def test_no_verb_runs_with_a_flag_of_invoke_behind_it_that_it_cannot_honour(
+def test_flags_of_invoke_that_a_verb_cannot_honour_are_refused_behind_it(
     flag: Argument, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
@@ -380,7 +380,7 @@ def test_no_verb_runs_with_a_flag_of_invoke_behind_it_that_it_cannot_honour(
         *((AS_INVOKE, words) for words in ("-V", "--debug", "-- --plan")),
     ],
 )
-def test_reset_does_not_run_where_it_was_asked_something_else(program: str, words: str) -> None:
+def test_reset_does_not_run_with_flags_that_mean_something_else(program: str, words: str) -> None:
     done = ended(program, "reset", "--yes", "--inventory", "none", *words.split())
     assert (done.returncode, done.stdout) == (2, "")
     assert ": not accepted: " in done.stderr
@@ -406,7 +406,7 @@ def test_help_shows_no_flag_that_is_refused(tmp_path: Path) -> None:
     assert not shown & {"--dry", "-R", "--pty", "-p", "-e", "-w", "--hide", "-T", "--echo"}
 
 
-def test_no_flag_is_left_to_invoke_that_would_answer_a_wrong_number_with_a_traceback() -> None:
+def test_no_flag_is_parsed_as_a_number_by_invoke() -> None:
     numbers = {
         f"{verb} --{argument.name}"
         for verb in ALL
@@ -417,7 +417,7 @@ def test_no_flag_is_left_to_invoke_that_would_answer_a_wrong_number_with_a_trace
 
 
 @pytest.mark.parametrize("forks", ["abc", "0", "-1", "1.5", "9" * 6000])
-def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
+def test_forks_must_be_a_positive_number(forks: str) -> None:
     with pytest.raises(UsageError, match=r"^--forks: .* is not a whole number of at least 1$"):
         whole_number("--forks", forks, at_least=1)
 
@@ -467,7 +467,7 @@ def test_an_unknown_word_gets_a_remedy(words: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["train main.py --plan --echo", "setup --steps 3 4"])
-def test_other_words_are_not_taken_for_arguments_of_a_script(line: str, tmp_path: Path) -> None:
+def test_other_wrong_words_are_not_called_arguments_of_a_script(line: str, tmp_path: Path) -> None:
     done = called(line, tmp_path)
     assert done.returncode in (1, 125)
     assert AFTER_DASHES not in done.stderr

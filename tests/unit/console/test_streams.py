@@ -31,12 +31,12 @@ def problem_of(stream: int, monkeypatch: pytest.MonkeyPatch, break_it: Callable[
     return output.problem
 
 
-def test_a_terminal_that_hung_up_is_a_reader_who_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_hung_up_counts_as_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, terminal = os.openpty()
     assert "its reader is gone" in problem_of(terminal, monkeypatch, lambda: os.close(ours))
 
 
-def test_a_disk_that_fails_is_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_error_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(_descriptor: int, _block: bytes) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -88,7 +88,7 @@ def on_a_terminal(program: str) -> str:
 
 
 @pytest.mark.parametrize("colours", ["NO_COLOR", "_"])
-def test_words_of_others_do_nothing_to_a_terminal(
+def test_text_of_others_does_not_control_a_terminal(
     colours: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(colours, "1")
@@ -99,7 +99,7 @@ def test_words_of_others_do_nothing_to_a_terminal(
     assert shown.count("safe") >= 18
 
 
-def test_colours_and_progress_bars_of_ranks_come_to_a_terminal() -> None:
+def test_a_terminal_shows_colours_and_progress_bars_of_ranks() -> None:
     bars = b"n:1 | \x1b[31m 10 %\rn:1 | \x08\x08\x08\r 20 %\t\x1b[0m\n"
     assert legible_lines(bars, "utf-8") == bars.replace(b"\x08", b"")
     hidden = b"n:1 | \x1b[8m%s\nn:2 | plain\n"
@@ -109,7 +109,7 @@ def test_colours_and_progress_bars_of_ranks_come_to_a_terminal() -> None:
     assert legible_lines(not_text, "latin-1") == b"\xff\\x9b2J\n"
 
 
-def test_what_another_program_reads_is_as_it_was(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_output_for_another_program_is_unchanged(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     line = HOSTILE_WORDS.encode() + b"\n"
     Screen.raw(to_stderr=False)(line)
     assert capfdbinary.readouterr().out == line

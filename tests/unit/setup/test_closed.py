@@ -86,7 +86,7 @@ def test_a_folder_that_nobody_else_can_change_is_left_alone(base: Path) -> None:
         ),
     ],
 )
-def test_what_others_could_change_is_closed_from_the_top_down(
+def test_files_that_others_could_change_are_closed_from_the_top_down(
     base: Path, spoil: str, seen: dict[str, Open]
 ) -> None:
     etc = Path("/etc").stat()
@@ -118,7 +118,7 @@ def test_what_others_could_change_is_closed_from_the_top_down(
         pytest.param(OTHER, 0o1775, [Open(0o1775, OTHER)], marks=as_root),
     ],
 )
-def test_a_folder_above_is_told_and_never_changed(
+def test_an_open_folder_above_is_reported_and_never_changed(
     base: Path, owner: int, mode: int, seen: list[Open]
 ) -> None:
     """Debian's sshd also accepts a folder of a group that has the number of its user."""
@@ -139,7 +139,7 @@ def test_a_link_hides_no_open_folder(base: Path, tmp_path: Path) -> None:
 
 
 @as_root
-def test_of_a_user_the_folders_above_the_home_are_not_looked_at() -> None:
+def test_folders_above_the_home_of_a_user_are_not_checked() -> None:
     """A home may lie in the folder of a group: whoever owns that owns the user's start-up files."""
     team = Path(tempfile.mkdtemp())
     home, as_user = team / "home", f"setpriv --reuid {OTHER} --regid {OTHER} --clear-groups"

@@ -72,59 +72,49 @@ def test_logins_that_find_what_was_written_have_no_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "out", "err", "problem"),
+    ("code", "err", "problem"),
     [
         (
             255,
-            "",
             "Warning: x\nroot@198.18.0.2: Permission denied (publickey).\n",
             f"could not log in from lab-1: root@198.18.0.2: Permission denied (publickey).; {READ}",
         ),
-        (124, "", "", LATE),
+        (124, "", LATE),
         (
             0,
-            "",
             "",
             (
-                "could not log in from lab-1: no output; see what the start-up files of the "
-                f"user do without a terminal, and {READ}"
+                "could not log in from lab-1: no output; see what the start-up files of the user do "
+                f"without a terminal, and {READ}"
             ),
         ),
-        (
-            0,
-            f"Welcome!\n{GOOD}",
-            "",
-            'the login prints "Welcome!" before a command runs; silence it',
-        ),
-        (
-            0,
-            GOOD.replace("can run /usr/bin/orted", ""),
-            "",
-            "/usr/bin/orted cannot be run; install the same Open MPI on every node",
-        ),
-        (
-            0,
-            GOOD.replace(f"can run {BASE}/env/rank-exec\n", ""),
-            "",
-            f"{BASE}/env/rank-exec cannot be run; mount the file system of {BASE} without noexec",
-        ),
-        (
-            0,
-            GOOD.replace(GOOD_LINES[0], f"{'0' * 64}  -"),
-            "",
-            "the inventory's environment does not arrive as it was written",
-        ),
-        (
-            0,
-            GOOD.replace(GOOD_LINES[1], f"{'0' * 64}  -"),
-            "",
-            "resources/hostfile does not arrive as it was written",
-        ),
     ],
+    ids=["refused", "late", "silent"],
 )
-def test_the_problem_of_a_login_is_named(code: int, out: str, err: str, problem: str) -> None:
-    result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, out, err))
+def test_the_problem_of_a_login_is_named(code: int, err: str, problem: str) -> None:
+    result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, "", err))
     assert problems(result) == {"lab-1": (), "lab-2": (problem,)}
+
+
+OTHER = f"{'0' * 64}  -"
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "problem"),
+    [
+        (GOOD, f"Welcome!\n{GOOD}", 'the login prints "Welcome!" before a command runs; silence'),
+        ("can run /usr/bin/orted", "", "/usr/bin/orted cannot be run; install the same Open MPI"),
+        (f"can run {BASE}/env/rank-exec\n", "", f"{BASE}/env/rank-exec cannot be run; mount"),
+        (GOOD_LINES[0], OTHER, "the inventory's environment does not arrive as it was written"),
+        (GOOD_LINES[1], OTHER, "resources/hostfile does not arrive as it was written"),
+    ],
+    ids=["noise", "no Open MPI", "noexec", "environment", "file"],
+)
+def test_the_problem_that_a_login_finds_is_named(line: str, instead: str, problem: str) -> None:
+    result = answer(("lab-1", 0, GOOD, ""), ("lab-2", 0, GOOD.replace(line, instead), ""))
+    found = problems(result)
+    assert [len(found["lab-1"]), len(found["lab-2"])] == [0, 1]
+    assert found["lab-2"][0].startswith(problem)
 
 
 LINE = "does not run the line by which mpirun starts its daemon"
