@@ -44,35 +44,27 @@ def test_ranks_of_these_numbers_on_these_nodes(
     assert chosen_ranks(job, ranks, nodes) == chosen
 
 
-def test_a_node_that_has_none_is_refused(job: JobRecord) -> None:
-    said = 'logs: --node: "a-3" has no rank of job job-1; its nodes are a-1, a-2'
-    with pytest.raises(UsageError, match=re.escape(said)):
-        chosen_ranks(job, None, "a-[1-3]")
-    with pytest.raises(UsageError, match="logs: --node: "):
-        chosen_ranks(job, None, "a-[1")
-
-
 @pytest.mark.parametrize(
-    ("ranks", "said"),
+    ("ranks", "nodes", "said"),
     [
-        ("x", '"x" is neither a rank nor a range such as 8-15'),
-        ("3-1", '"3-1" runs backwards; write 1-3'),
-        ("2-9", '"2-9" is not within the ranks of the job, 0 to 3'),
+        ("x", None, '--rank: "x" is neither a rank nor a range such as 8-15'),
+        ("3-1", None, '--rank: "3-1" runs backwards; write 1-3'),
+        ("2-9", None, '--rank: "2-9" is not within the ranks of the job, 0 to 3'),
+        (None, "a-[1-3]", '--node: "a-3" has no rank of job job-1; its nodes are a-1, a-2'),
+        (None, "a-[1", "--node: "),
     ],
 )
-def test_what_is_no_rank_of_the_job_is_refused(job: JobRecord, ranks: str, said: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        chosen_ranks(job, ranks, None)
-    assert str(refused.value) == f"logs: --rank: {said}"
+def test_ranks_and_nodes_that_the_job_has_not_are_refused(
+    job: JobRecord, ranks: str | None, nodes: str | None, said: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"logs: {said}")):
+        chosen_ranks(job, ranks, nodes)
 
 
 def test_what_is_no_regular_expression_is_refused_with_its_place() -> None:
-    with pytest.raises(UsageError) as refused:
+    said = '"loss(" is not a regular expression: missing ), unterminated subpattern, at character 5'
+    with pytest.raises(UsageError, match=re.escape(f"logs: --grep: {said}; put a backslash")):
         chosen_pattern("loss(")
-    assert str(refused.value) == (
-        'logs: --grep: "loss(" is not a regular expression: missing ), unterminated subpattern, '
-        "at character 5; put a backslash before a character that stands for itself"
-    )
 
 
 @pytest.mark.parametrize(
