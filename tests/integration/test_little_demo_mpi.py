@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.ranktable.examples import v10
+
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed"),
@@ -50,14 +52,8 @@ def mpirun(
 @pytest.fixture
 def table_file(tmp_path: Path) -> Path:
     """A rank table that fits."""
-    entries = [
-        {"device_id": str(rank), "device_ip": f"192.0.2.{rank + 1}", "rank_id": str(rank)}
-        for rank in range(RANKS)
-    ]
-    servers = [{"server_id": "here", "device": entries}]
-    table = {"status": "completed", "version": "1.0", "server_count": "1", "server_list": servers}
     path = tmp_path.resolve() / f"hccl_json_{RANKS}p.json"
-    path.write_text(json.dumps(table))
+    path.write_text(json.dumps(v10(servers=1, devices=RANKS)))
     path.chmod(0o644)
     return path
 

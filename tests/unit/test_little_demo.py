@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.ranktable.examples import Document, changed, v10
+
+FIRST_RANK = "server_list/0/device/0/rank_id"
 ROOT = Path(__file__).parents[2]
 LITTLE_DEMO = ROOT / "examples" / "little_demo" / "main.py"
 
@@ -30,28 +33,16 @@ def load_demo() -> Any:
 demo = load_demo()
 
 
-def a_device(rank: int, device: int) -> dict[str, Any]:
-    return {
-        "device_id": str(device),
-        "device_ip": f"192.0.2.{rank + 1}",
-        "rank_id": str(rank),
-    }
-
-
-def a_table(**changes: Any) -> dict[str, Any]:
+def a_table(**changes: object) -> Document:
     """Two servers of two devices, 4 and 6, so that no id is a position by chance."""
-    return {
-        "status": "completed",
-        "version": "1.0",
-        "server_count": "2",
-        "server_list": [
-            {"server_id": "node_0", "device": [a_device(0, 4), a_device(1, 6)]},
-            {"server_id": "node_1", "device": [a_device(2, 4), a_device(3, 6)]},
-        ],
-    } | changes
+    table = v10()
+    for server in table["server_list"]:
+        for device, number in zip(server["device"], ("4", "6"), strict=True):
+            device["device_id"] = number
+    return table | changes
 
 
-def levelled_table() -> dict[str, Any]:
+def levelled_table() -> Document:
     """The same in the form of 950."""
     ranks = [
         {
@@ -62,12 +53,6 @@ def levelled_table() -> dict[str, Any]:
         for rank in range(4)
     ]
     return {"status": "completed", "version": "2.0", "rank_count": 4, "rank_list": ranks}
-
-
-def one_server(**device: object) -> dict[str, Any]:
-    """A table of one device."""
-    servers = [{"server_id": "a", "device": [a_device(0, 4) | device]}]
-    return a_table(server_list=servers, server_count="1")
 
 
 @pytest.fixture
@@ -96,7 +81,7 @@ def problems(path: Path, rank: int = 3, size: int = 4, **changes: Any) -> list[s
 
 
 @pytest.mark.parametrize("table", [a_table(), a_table(version="1.2"), levelled_table()])
-def test_a_table_that_fits_gives_no_problem(path: Path, table: dict[str, Any]) -> None:
+def test_a_table_that_fits_gives_no_problem(path: Path, table: Document) -> None:
     path.write_text(json.dumps(table))
     assert problems(path) == []
     assert problems(path, DEVICE_ID="4") == ["DEVICE_ID is 4; expected 6"]
@@ -176,8 +161,7 @@ def test_more_or_fewer_ranks_than_in_the_table(path: Path) -> None:
 
 
 def test_a_rank_that_stands_twice_is_refused(path: Path) -> None:
-    first = {"server_id": "node_0", "device": [a_device(0, 4), a_device(3, 6)]}
-    path.write_text(json.dumps(a_table(server_list=[first, a_table()["server_list"][1]])))
+    path.write_text(json.dumps(changed(a_table(), FIRST_RANK, "3")))
     assert problems(path) == ["rank_id 3 stands twice in the table; expected once"]
 
 
@@ -189,8 +173,8 @@ def test_a_rank_that_stands_twice_is_refused(path: Path) -> None:
         (a_table(version="2.0"), "the key 'rank_list' is missing; expected a rank table"),
         (a_table(server_count="3"), "server_count is '3'; expected '2', as many as listed"),
         ([], "not a rank table: list indices must be integers or slices, not str"),
-        (one_server(rank_id=0), "0 stands for a rank_id or device_id; expected digits in quotes"),
-        (one_server(rank_id="²"), "'²' stands for a rank_id or device_id; expected digits in q"),
+        (changed(v10(), FIRST_RANK, 0), "0 stands for a rank_id or device_id; expected digits in"),
+        (changed(v10(), FIRST_RANK, "²"), "'²' stands for a rank_id or device_id; expected digit"),
         ('{"status":', "not JSON: Expecting value: line 1 column 11 (char 10)"),
     ],
 )
