@@ -24,7 +24,7 @@ TASKS = namespace()
 ARGUMENTS = {name: TASKS[name].get_arguments() for name in TASKS.task_names}
 """Asked for once: Invoke gives out the help of each a single time."""
 NO_FINDINGS = {
-    *("all-pairs", "not-asked", "not-understood", "no-rank-table", "rank-table", "root-info"),
+    *("all-pairs", "not-queried", "not-understood", "no-rank-table", "rank-table", "root-info"),
     *("rec-sdk-tf", "dist-info", "egg-info"),
 }
 """Words of the same form in the same modules."""

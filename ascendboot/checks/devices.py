@@ -11,7 +11,7 @@ from ascendboot.facts import derive
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import ROOT_INFO, RootInfo
 from ascendboot.facts.parsers.npu_smi import SuperPodPlace
-from ascendboot.facts.query import NOT_ASKED, Answer, Answered, Unanswered, value_of
+from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.ranktable.formats.levels import device_places
 
@@ -205,7 +205,7 @@ def root_info_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding
         info = value_of(node_facts.root_info)
         if info is not None:
             yield from _root_info(node, node_facts, info)
-        elif isinstance(node_facts.root_info, Answered) or node_facts.root_info == NOT_ASKED:
+        elif isinstance(node_facts.root_info, Answered) or node_facts.root_info == NOT_QUERIED:
             text = f"{ROOT_INFO} was not read: npu-smi calls no chip Ascend950"
             remedy = "Correct `product`, or state your own rank table as `resources: {file: …}`"
             yield finding.error("root-info-missing", (node.name,), text, remedy)

@@ -60,7 +60,7 @@ def unanswered(
     id_: str, node: Node, answer: Answer[V], remedy: str = "", *, level: Level = "error"
 ) -> Findings:
     """A finding if a query has no answer; the remedy is for a tool that is missing."""
-    if isinstance(answer, Unanswered) and answer.kind != "not-asked":
+    if isinstance(answer, Unanswered) and answer.kind != "not-queried":
         missing = remedy if answer.kind == "missing" else ""
         yield Finding(id_, level, (node.name,), answer.message, missing)
 

@@ -270,7 +270,7 @@ def _sshd(cluster: Cluster, node: Node, node_facts: NodeFacts) -> finding.Findin
     yield from finding.unanswered("sshd-missing", node, node_facts.sshd, install)
     server = value_of(node_facts.sshd)
     yield from finding.too_old("sshd-old", node, server, SSHD_OPTIONS, upgrade)
-    if server is None or server.lets_us_in:
+    if server is None or server.accepts_login:
         return
     from_host = cluster.serves_from_host(node)
     system = value_of(node_facts.host if from_host else node_facts.system)

@@ -68,7 +68,7 @@ def unanswered_devices(answers: Mapping[int, Answer[T]]) -> dict[tuple[str, str]
     shapes = finding.grouped(
         ((answer.why.replace(f"-i {device_id} ", "-i ID "), answer.kind), device_id)
         for device_id, answer in answers.items()
-        if isinstance(answer, Unanswered) and answer.kind != "not-asked"
+        if isinstance(answer, Unanswered) and answer.kind != "not-queried"
     )
     return {
         (shape.replace("-i ID ", f"-i {ids[0]} "), kind): ids

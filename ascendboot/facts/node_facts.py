@@ -21,7 +21,7 @@ from ascendboot.facts.parsers.system import (
     System,
 )
 from ascendboot.facts.query import (
-    NOT_ASKED,
+    NOT_QUERIED,
     Answer,
     Answered,
     Clock,
@@ -89,54 +89,54 @@ class Confinement:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """The answers of one node; `NOT_ASKED` if there was no query."""
+    """The answers of one node; `NOT_QUERIED` if there was no query."""
 
     node: str
-    host: Answer[System] = NOT_ASKED
+    host: Answer[System] = NOT_QUERIED
     """The host side and our user on it."""
-    container: Answer[Engines] = NOT_ASKED
-    system: Answer[System] = NOT_ASKED
+    container: Answer[Engines] = NOT_QUERIED
+    system: Answer[System] = NOT_QUERIED
     """The workload side and our user on it."""
-    machine: Answer[str] = NOT_ASKED
+    machine: Answer[str] = NOT_QUERIED
     """Boot id and network namespace: equal only if two names lead to one machine."""
-    work_machine: Answer[str] = NOT_ASKED
+    work_machine: Answer[str] = NOT_QUERIED
     """The same in the container: equal if it shares the network of its host."""
-    first_process: Answer[str] = NOT_ASKED
+    first_process: Answer[str] = NOT_QUERIED
     """Answered if we can read the environment of the container's first process: ranks get it."""
-    surroundings: Answer[NodeEnvironment] = NOT_ASKED
-    confinement: Answer[Confinement] = NOT_ASKED
+    surroundings: Answer[NodeEnvironment] = NOT_QUERIED
+    confinement: Answer[Confinement] = NOT_QUERIED
     """Only for a node with a container."""
-    clock: Answer[Clock] = NOT_ASKED
-    interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
-    npus: Answer[npu_smi.NpuMap] = NOT_ASKED
-    npu_list: Answer[npu_smi.NpuList] = NOT_ASKED
-    health: Answer[Mapping[int, str]] = NOT_ASKED
+    clock: Answer[Clock] = NOT_QUERIED
+    interfaces: Answer[tuple[Interface, ...]] = NOT_QUERIED
+    npus: Answer[npu_smi.NpuMap] = NOT_QUERIED
+    npu_list: Answer[npu_smi.NpuList] = NOT_QUERIED
+    health: Answer[Mapping[int, str]] = NOT_QUERIED
     """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
-    unknown_lines: Answer[tuple[str, ...]] = NOT_ASKED
+    unknown_lines: Answer[tuple[str, ...]] = NOT_QUERIED
     """Lines that vendor tools printed around their answers, by tool."""
     stated: tuple[str, ...] = ()
     """The failures for which the inventory replaces answers of vendor tools (`facts: stated`)."""
-    super_pods: Answer[Mapping[int, Answer[npu_smi.SuperPodPlace | None]]] = NOT_ASKED
+    super_pods: Answer[Mapping[int, Answer[npu_smi.SuperPodPlace | None]]] = NOT_QUERIED
     """Chips of an A3 server by physical id, None: in no super pod; empty for other products."""
-    root_info: Answer[RootInfo | None] = NOT_ASKED
+    root_info: Answer[RootInfo | None] = NOT_QUERIED
     """None: the server is not a 950."""
-    device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_ASKED
-    hccn_conf: Answer[Mapping[int, str]] = NOT_ASKED
+    device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_QUERIED
+    hccn_conf: Answer[Mapping[int, str]] = NOT_QUERIED
     """The addresses in the file by physical id."""
-    listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
-    kernel_ports: Answer[KernelPorts] = NOT_ASKED
-    sshd: Answer[software.Sshd] = NOT_ASKED
-    openmpi: Answer[software.Program] = NOT_ASKED
-    python: Answer[software.Program] = NOT_ASKED
-    ssh: Answer[software.Program] = NOT_ASKED
-    horovod: Answer[software.Horovod] = NOT_ASKED
-    torch: Answer[software.Torch] = NOT_ASKED
-    disk: Answer[tuple[FileSystem, FileSystem]] = NOT_ASKED
+    listeners: Answer[tuple[Listener, ...]] = NOT_QUERIED
+    kernel_ports: Answer[KernelPorts] = NOT_QUERIED
+    sshd: Answer[software.Sshd] = NOT_QUERIED
+    openmpi: Answer[software.Program] = NOT_QUERIED
+    python: Answer[software.Program] = NOT_QUERIED
+    ssh: Answer[software.Program] = NOT_QUERIED
+    horovod: Answer[software.Horovod] = NOT_QUERIED
+    torch: Answer[software.Torch] = NOT_QUERIED
+    disk: Answer[tuple[FileSystem, FileSystem]] = NOT_QUERIED
     """The file systems of the cluster's folder and of /tmp."""
-    place: Answer[str] = NOT_ASKED
+    place: Answer[str] = NOT_QUERIED
     """The cluster's folder, or the nearest existing one above it, if our user can write in it."""
-    code: Answer[CodeState] = NOT_ASKED
-    code_tree: Answer[CodeTree] = NOT_ASKED
+    code: Answer[CodeState] = NOT_QUERIED
+    code_tree: Answer[CodeTree] = NOT_QUERIED
     """The files below the code's path; with `code.source`, only those of the source."""
 
     @classmethod
@@ -281,7 +281,7 @@ def _sshd(result: Result) -> software.Sshd:
         path,
         software.parse_sshd_version(version.text),
         software.missing_folder(complaints.text),
-        lets_us_in=sections.text("account") != "locked",
+        accepts_login=sections.text("account") != "locked",
     )
 
 
@@ -375,7 +375,7 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     reasons = [answer.message for answer in unread if isinstance(answer, Unanswered)]
     if isinstance(facts.npus, Unanswered):
         npus = npu_smi.NpuMap(tuple(_npu(device) for device in node.devices))
-        facts = replace(facts, npus=Answered(npus), npu_list=NOT_ASKED)
+        facts = replace(facts, npus=Answered(npus), npu_list=NOT_QUERIED)
     reported = {network.device_id: network for network in value_of(facts.device_networks) or ()}
     networks = []
     for device in node.devices:
@@ -408,7 +408,7 @@ def _network(device: Device, reported: DeviceNetwork | None) -> DeviceNetwork:
     if isinstance(reported.addresses, Answered) or not ips:
         return reported
     link, tls = (
-        NOT_ASKED if isinstance(answer, Unanswered) else answer
+        NOT_QUERIED if isinstance(answer, Unanswered) else answer
         for answer in (reported.link_up, reported.tls_enabled)
     )
     return replace(reported, addresses=stated, link_up=link, tls_enabled=tls)

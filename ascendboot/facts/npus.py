@@ -12,7 +12,7 @@ from ascendboot.facts.parsers import hccn_tool, npu_smi
 from ascendboot.facts.parsers.base import Section, ToolBusyError, around
 from ascendboot.facts.query import (
     ENDED_BY_TIMEOUT,
-    NOT_ASKED,
+    NOT_QUERIED,
     Answer,
     Fact,
     Sections,
@@ -52,9 +52,9 @@ class DeviceNetwork:
     device_id: int
     addresses: Answer[tuple[hccn_tool.DeviceAddress, ...]]
     """One per port; empty: no address is set."""
-    link_up: Answer[bool] = NOT_ASKED
-    tls_enabled: Answer[bool] = NOT_ASKED
-    vnic: Answer[str] = NOT_ASKED
+    link_up: Answer[bool] = NOT_QUERIED
+    tls_enabled: Answer[bool] = NOT_QUERIED
+    vnic: Answer[str] = NOT_QUERIED
     """Its address inside a super pod, on A3 only."""
 
     @property
@@ -203,5 +203,5 @@ def _device_network(device_id: int, sections: Sections) -> DeviceNetwork:
         addresses=answer("ip", "read the IP", hccn_tool.parse_ip),
         link_up=answer("link", "read the link", hccn_tool.parse_link),
         tls_enabled=answer("tls", "read the TLS switch", hccn_tool.parse_tls),
-        vnic=vnic if f"{device_id}/vnic" in sections else NOT_ASKED,
+        vnic=vnic if f"{device_id}/vnic" in sections else NOT_QUERIED,
     )

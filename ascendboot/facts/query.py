@@ -15,7 +15,7 @@ from ascendboot.transport.api import HANGS, Command, Effect, Result, RunsAll
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-Lack: TypeAlias = Literal["missing", "busy", "failed", "not-understood", "not-asked"]
+Lack: TypeAlias = Literal["missing", "busy", "failed", "not-understood", "not-queried"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Unanswered:
 
 Answer: TypeAlias = Answered[T] | Unanswered
 
-NOT_ASKED = Unanswered("not-asked", "not asked")
+NOT_QUERIED = Unanswered("not-queried", "not queried")
 ENDED_BY_TIMEOUT = (124, 137)
 """Exit codes of timeout(1) after it ended a program."""
 _NOT_FOUND = 127

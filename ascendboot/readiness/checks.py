@@ -132,7 +132,7 @@ def _unanswered(node: str, probe: NodeProbe) -> finding.Findings:
     """Queries without an answer, without those that another finding reports."""
     for name, check in _CHECK_OF_ANSWER.items():
         answer = getattr(probe, name)
-        if not isinstance(answer, Unanswered) or answer.kind == "not-asked":
+        if not isinstance(answer, Unanswered) or answer.kind == "not-queried":
             continue
         if (name, answer.kind) == ("packages", "missing"):
             continue  # one of the missing programs

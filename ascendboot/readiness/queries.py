@@ -15,7 +15,7 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.node_facts import NodeEnvironment, environment_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.query import NOT_ASKED, Answer, Fact, Sections, read_script
+from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Sections, read_script
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
@@ -194,26 +194,26 @@ class DevicePorts:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeProbe:
-    """The answers of one node; `NOT_ASKED` if there was no query."""
+    """The answers of one node; `NOT_QUERIED` if there was no query."""
 
-    lacks: Answer[tuple[str, ...]] = NOT_ASKED
-    opening: Answer[str] = NOT_ASKED
+    lacks: Answer[tuple[str, ...]] = NOT_QUERIED
+    opening: Answer[str] = NOT_QUERIED
     """The first line of the script where it begins with `#!`."""
-    packages: Answer[Packages] = NOT_ASKED
-    data: Answer[tuple[tuple[str, ...], ...]] = NOT_ASKED
+    packages: Answer[Packages] = NOT_QUERIED
+    data: Answer[tuple[tuple[str, ...], ...]] = NOT_QUERIED
     """The paths that cannot be read, each after its state: `absent`, `unreadable` or `silent`."""
-    jobs: Answer[Jobs] = NOT_ASKED
-    listeners: Answer[tuple[system.Listener, ...]] = NOT_ASKED
-    disk: Answer[system.FileSystem] = NOT_ASKED
-    holders: Answer[tuple[Holder, ...]] = NOT_ASKED
-    present: Answer[tuple[int, ...]] = NOT_ASKED
+    jobs: Answer[Jobs] = NOT_QUERIED
+    listeners: Answer[tuple[system.Listener, ...]] = NOT_QUERIED
+    disk: Answer[system.FileSystem] = NOT_QUERIED
+    holders: Answer[tuple[Holder, ...]] = NOT_QUERIED
+    present: Answer[tuple[int, ...]] = NOT_QUERIED
     """The devices of the server; empty if unknown."""
-    health: Answer[Mapping[int, str]] = NOT_ASKED
+    health: Answer[Mapping[int, str]] = NOT_QUERIED
     """Their health as npu-smi reports it."""
-    device_ips: Answer[DeviceIps] = NOT_ASKED
-    surroundings: Answer[NodeEnvironment] = NOT_ASKED
+    device_ips: Answer[DeviceIps] = NOT_QUERIED
+    surroundings: Answer[NodeEnvironment] = NOT_QUERIED
     """The devices in the node's container."""
-    ports: Answer[DevicePorts] = NOT_ASKED
+    ports: Answer[DevicePorts] = NOT_QUERIED
 
     @classmethod
     def of(cls, answers: Mapping[str, Answer[Any]]) -> NodeProbe:

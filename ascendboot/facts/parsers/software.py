@@ -36,7 +36,7 @@ class Sshd(Program):
 
     missing_folder: str | None = None
     """The folder that it needs to start (`/run/sshd`) if it is missing."""
-    lets_us_in: bool = True
+    accepts_login: bool = True
     """False if our account is locked: sshd without PAM then accepts no key."""
 
 

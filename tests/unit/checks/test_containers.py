@@ -96,7 +96,7 @@ def test_a_container_that_jobs_cannot_use_well(changes: dict[str, Any], pattern:
 
 
 def test_a_locked_account_is_named_before_a_login_fails() -> None:
-    locked = Answered(Sshd("/usr/sbin/sshd", "9.2p1", lets_us_in=False))
+    locked = Answered(Sshd("/usr/sbin/sshd", "9.2p1", accepts_login=False))
     message = only(messages(cluster(node(1)), facts(1, sshd=locked)))
     assert alike(message, "account-locked error lab-1: the account root is … usermod -p '*' root.")
     message = only(messages(ALONE, running(sshd=locked)))

@@ -10,7 +10,7 @@ import pytest
 from ascendboot.facts.derive import common_networks
 from ascendboot.facts.npus import DeviceNetwork
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
-from ascendboot.facts.query import NOT_ASKED, Answered, Lack, Unanswered
+from ascendboot.facts.query import NOT_QUERIED, Answered, Lack, Unanswered
 from ascendboot.model.cluster import Cluster, Device
 from tests.unit.checks.well import (
     TWO,
@@ -116,7 +116,7 @@ TLS, TWICE = "TLS switch", "device-ip-twice error lab-[1-2]: device IP"
 def test_devices_with_a_wrong_address_link_or_switch(
     changed: list[DeviceNetwork], pattern: str
 ) -> None:
-    assert alike(second(**networks(2, *changed), hccn_conf=NOT_ASKED), pattern)
+    assert alike(second(**networks(2, *changed), hccn_conf=NOT_QUERIED), pattern)
 
 
 def test_one_node_may_have_devices_without_an_ip() -> None:

@@ -15,7 +15,7 @@ import pytest
 from ascendboot.facts.node_facts import TORCH, NodeFacts, host_queries, queries, work_queries
 from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem
-from ascendboot.facts.query import NOT_ASKED, Answered, Lack, Unanswered, answer_to, query
+from ascendboot.facts.query import NOT_QUERIED, Answered, Lack, Unanswered, answer_to, query
 from ascendboot.model.cluster import Cluster
 from ascendboot.transport.api import Effect
 from tests.fake_transport import Answer, FakeTransport, framed
@@ -89,7 +89,7 @@ def test_sshd_is_queried_on_the_side_where_it_will_run() -> None:
 def test_answers_without_a_field_are_dropped() -> None:
     facts = NodeFacts.from_answers("n1", {"machine": Answered("m"), "lock": Answered("free")})
     assert facts == NodeFacts(node="n1", machine=Answered("m"))
-    assert facts.npus == NOT_ASKED
+    assert facts.npus == NOT_QUERIED
 
 
 def test_hostile_15_an_ip_without_json_is_read_in_its_plain_form(here: Here) -> None:
@@ -180,7 +180,7 @@ TWO_DISKS = (
         ),
         (
             *("sshd", {**SSHD, "sshd_test": (255, "no hostkeys"), "account": (0, "locked")}),
-            Sshd("/usr/sbin/sshd", "9.2p1", lets_us_in=False),
+            Sshd("/usr/sbin/sshd", "9.2p1", accepts_login=False),
         ),
         ("hccn_conf", {"hccn_conf": (0, "address_0=198.19.0.10")}, {0: "198.19.0.10"}),
         ("disk", {"disk": (0, "Avail Inodes IFree Mounted on\n7 9 8 /\n5 - - /data\n")}, TWO_DISKS),

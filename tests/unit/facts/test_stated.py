@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ascendboot.facts.derive import devices_of
 from ascendboot.facts.node_facts import with_stated
-from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered
+from ascendboot.facts.query import NOT_QUERIED, Answered, Unanswered
 from ascendboot.model.cluster import Device
 from tests.unit.checks.well import cluster, facts, messages, network, node
 
@@ -22,7 +22,7 @@ def test_hostile_15_stated_facts_replace_missing_answers() -> None:
     unread = facts(2, npus=UNREAD, device_networks=NO_TOOL)
     seen = with_stated(STATED, NODE, unread)
     assert devices_of(NODE, seen) == ((0, "192.0.2.20"), (1, "192.0.2.21"))
-    assert [n.link_up for n in seen.device_networks.value] == [NOT_ASKED, NOT_ASKED]  # type: ignore[union-attr]
+    assert [n.link_up for n in seen.device_networks.value] == [NOT_QUERIED, NOT_QUERIED]  # type: ignore[union-attr]
     assert seen.stated == (UNREAD.message, NO_TOOL.message)
     told = [
         message for message in messages(STATED, seen) if "error" in message or "stated" in message

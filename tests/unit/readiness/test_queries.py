@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.query import NOT_ASKED, Answered, Fact, Unanswered, answer_to
+from ascendboot.facts.query import NOT_QUERIED, Answered, Fact, Unanswered, answer_to
 from ascendboot.jobs.probe import parse_probe, probe_below
 from ascendboot.readiness.queries import (
     DeviceIps,
@@ -104,9 +104,9 @@ def test_only_data_that_cannot_be_read_is_named(stage: Path) -> None:
     put(stage, "timeout", f'[[ "$*" != *locked ]] || exit 137\n{exec_}')
     found = of_work(stage, data=tuple(map(str, paths)))
     assert found.data == Answered((("absent", str(away)), ("silent", str(stage / "locked"))))
-    assert of_work(stage).data == NOT_ASKED
+    assert of_work(stage).data == NOT_QUERIED
     skipped = of_work(stage, data=(str(away),), skipped=frozenset({"data"}))
-    assert skipped.data == NOT_ASKED
+    assert skipped.data == NOT_QUERIED
 
 
 def test_programs_and_modules_that_are_not_there(stage: Path) -> None:
@@ -128,7 +128,7 @@ def test_where_nothing_is_compared_no_interpreter_is_started(stage: Path) -> Non
     put(stage, "python", f"touch {stage}/started\n")
     alone = {"lab-1": JOB.devices["lab-1"]}
     found = of_work(stage, python=f"{stage}/python", mpirun="", devices=alone)
-    assert (found.lacks, found.packages) == (Answered(()), NOT_ASKED)
+    assert (found.lacks, found.packages) == (Answered(()), NOT_QUERIED)
     assert not (stage / "started").exists()
 
 
