@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import to_json
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, number
@@ -30,6 +30,7 @@ _PROBLEMS = {
     "string_type": "no text",
     "tuple_type": "no list",
     "model_type": "no object",
+    "dataclass_type": "no object",
 }
 """By the types of pydantic's errors; the rest concerns numbers."""
 
@@ -46,6 +47,12 @@ Number = Annotated[int, BeforeValidator(_whole)]
 OptionalText = Annotated[str | None, AfterValidator(lambda text: text or None)]
 
 
+def in_writing_order(others: Mapping[str, object]) -> dict[str, object]:
+    """Unknown members in the order in which they are written."""
+    place = {name: index for index, name in enumerate(_FIRST)}
+    return dict(sorted(others.items(), key=lambda m: (place.get(m[0], len(_FIRST)), m[0])))
+
+
 class Part(BaseModel):
     """An object of a rank table; its fields have the names of the members in the file."""
 
@@ -58,16 +65,14 @@ class Part(BaseModel):
     @property
     def others(self) -> dict[str, object]:
         """The members that no field names, in the order in which they are written."""
-        place = {name: index for index, name in enumerate(_FIRST)}
-        members = (self.model_extra or {}).items()
-        return dict(sorted(members, key=lambda m: (place.get(m[0], len(_FIRST)), m[0])))
+        return in_writing_order(self.model_extra or {})
 
     def document(self) -> dict[str, object]:
         """The object as HCCL reads it."""
         members: dict[str, object] = {}
         for name, value in vars(self).items():
             if isinstance(value, tuple):
-                members[name] = [v.document() if isinstance(v, Part) else v for v in value]
+                members[name] = [v if isinstance(v, str) else v.document() for v in value]
             elif isinstance(value, int) and self.numbers_are_text:
                 members[name] = str(value)
             elif value is not None:
@@ -160,7 +165,8 @@ class Table(CountedPart, ABC):
 
     def to_json(self) -> str:
         """The file as HCCL reads it; byte-stable."""
-        return json.dumps({"status": "completed", **self.document()}, indent=2) + "\n"
+        document = {"status": "completed", **self.document()}
+        return to_json(document, indent=2, ensure_ascii=True).decode() + "\n"
 
 
 def by_rank(rows: Iterable[Row]) -> tuple[Row, ...]:

@@ -27,10 +27,10 @@ def device(device_id: int, rank_id: int, **members: object) -> dict[str, object]
         ([device(0, 0, device_ip="")], [{"device_id": "0", "rank_id": "0"}]),
         # by rank; unknown members before it
         (
-            [device(5, 1, zone="z", device_port="1"), device(4, 0, super_device_id=7)],
+            [device(5, 1, zone="字", device_port="1"), device(4, 0, super_device_id=7)],
             [
                 {"device_id": "4", "super_device_id": "7", "rank_id": "0"},
-                {"device_id": "5", "device_port": "1", "zone": "z", "rank_id": "1"},
+                {"device_id": "5", "device_port": "1", "zone": "字", "rank_id": "1"},
             ],
         ),
     ],
