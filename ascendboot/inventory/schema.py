@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -16,17 +15,11 @@ from ascendboot.inventory.values import TAG, Kind
 from ascendboot.inventory.yaml import Location
 from ascendboot.model.cluster import CHIEF_PORT, LauncherKind
 
-# Pydantic would read the metadata of every package that is installed, before every job, to find
-# plugins of its own; none has a say in what an inventory may hold.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
 
 class Keys(BaseModel):
     """A mapping that has these keys and no others."""
 
-    # Built when an inventory is read: once for the whole of it, and not for every part.
-    # For that the parts have their defaults by `model_construct`, which needs nothing built.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def unset(default: str, example: object, description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
@@ -311,7 +304,7 @@ class InventoryKeys(Keys):
         "the first node", "atlas-1", "The node of rank 0, from which jobs are started."
     )
     defaults: GroupMapping = key(
-        NodeKeys.model_construct(),
+        NodeKeys(),
         {"user": "root"},
         "What holds for every node that does not state it itself or by a group.",
     )
@@ -338,23 +331,21 @@ class InventoryKeys(Keys):
         "The training stack: rec-sdk-tf sets what Rec SDK TensorFlow's run.sh does "
         "(docs/reference/rec-sdk-tf.md); `env` counts before it.",
     )
-    ssh: SshKeys = key(SshKeys.model_construct(), {"port": 7722}, "The cluster's own SSH.")
+    ssh: SshKeys = key(SshKeys(), {"port": 7722}, "The cluster's own SSH.")
     resources: ResourceKeys = key(
-        ResourceKeys.model_construct(), {"mode": "rank-table"}, "How ranks learn of each other."
+        ResourceKeys(), {"mode": "rank-table"}, "How ranks learn of each other."
     )
     launcher: LauncherKeys = key(
-        LauncherKeys.model_construct(), {"kind": "mpirun"}, "The program that starts the ranks."
+        LauncherKeys(), {"kind": "mpirun"}, "The program that starts the ranks."
     )
-    code: CodeKeys = key(
-        CodeKeys.model_construct(), {"path": "/workspace/little_demo"}, "The training code."
-    )
+    code: CodeKeys = key(CodeKeys(), {"path": "/workspace/little_demo"}, "The training code.")
     data: Annotated[list[values.AbsolutePath], Kind("a list of absolute paths on the nodes")] = key(
         [],
         ["/data/criteo", "/data/weights.npz"],
         "What jobs read besides their code, files and folders: before each job it is "
         "looked at whether every node can read them where ranks run.",
     )
-    logs: LogKeys = key(LogKeys.model_construct(), {"max_size": "256 MiB"}, "What ranks print.")
+    logs: LogKeys = key(LogKeys(), {"max_size": "256 MiB"}, "What ranks print.")
     env: values.Environment = key(
         {},
         {"HCCL_CONNECT_TIMEOUT": 1200},
