@@ -21,6 +21,7 @@ from ascendboot.model.job import (
     CauseKind,
     FirstFailure,
     Followed,
+    JobCause,
     JobReport,
     JobState,
     RankEnd,
@@ -274,9 +275,13 @@ OWN = "Traceback (most recent call last):\n  x\nValueError: loss is nan\n"
 RESET = "Traceback (most recent call last):\n  y\nRuntimeError: Connection reset by peer\n"
 
 
-def first(found: JobReport) -> tuple[int | None, str]:
+def cause_of(found: JobReport) -> JobCause:
     assert found.cause is not None
-    return found.cause.rank, found.cause.words
+    return found.cause
+
+
+def first(found: JobReport) -> tuple[int | None, str]:
+    return cause_of(found).rank, cause_of(found).words
 
 
 def test_the_rank_that_says_why_though_another_ended_first(tmp_path: Path) -> None:
@@ -300,13 +305,10 @@ def test_times_in_the_lines_by_the_zone_and_the_clock_of_their_node(tmp_path: Pa
     (tmp_path / "rank.2.log").write_text("2026-01-02 03:04:13,250 ERROR: first b\n")
     seen = progress((0, 1, T, 28800), (2, 1, T + 10, 0), (1, 0, T))
     assert first(report(seen, tmp_path))[0] == 0
-    ten_ahead = report(seen, tmp_path, uncertainty_s=0.2, a_2=10.0)
-    assert first(ten_ahead)[0] == 2
-    assert ten_ahead.cause is not None
-    assert ten_ahead.cause.at == "2026-01-02T03:04:03.250+00:00"
-    assert ten_ahead.cause.unsure == (
-        "a-1:0 may have failed first: times are only accurate to 0.4 s"
-    )
+    ten_ahead = cause_of(report(seen, tmp_path, uncertainty_s=0.2, a_2=10.0))
+    assert ten_ahead.rank == 2
+    assert ten_ahead.at == "2026-01-02T03:04:03.250+00:00"
+    assert ten_ahead.unsure == ("a-1:0 may have failed first: times are only accurate to 0.4 s")
 
 
 def test_lines_without_a_time_came_in_at_one(tmp_path: Path) -> None:
@@ -318,9 +320,8 @@ def test_lines_without_a_time_came_in_at_one(tmp_path: Path) -> None:
     for name, at in (("rank.0.log", 5.0), ("rank.2.log", 7.0)):
         came[name].note(7, T)
         came[name].note(70, T + at)
-    found = report(replace(seen, arrivals=came), tmp_path)
-    assert found.cause is not None
-    assert (found.cause.rank, found.cause.at) == (0, "2026-01-02T03:04:10.000+00:00")
+    cause = cause_of(report(replace(seen, arrivals=came), tmp_path))
+    assert (cause.rank, cause.at) == (0, "2026-01-02T03:04:10.000+00:00")
 
 
 def test_what_a_rank_says_once_it_is_ended_is_no_cause(tmp_path: Path) -> None:
@@ -329,12 +330,9 @@ def test_what_a_rank_says_once_it_is_ended_is_no_cause(tmp_path: Path) -> None:
     seen = progress((0, 1, T), (2, 1, T + 4, 0))
     assert first(report(replace(seen, endings={1: T + 5}), tmp_path))[0] == 2
     found = report(replace(seen, endings={1: T + 2}), tmp_path)
-    assert found.cause is not None
-    assert (found.cause.kind, found.cause.ranks, found.cause.followed) == (
-        CauseKind.ONE_OF,
-        (1, 2, 3),
-        (Followed((0,), "the connection to another rank broke"),),
-    )
+    cause = cause_of(found)
+    assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (1, 2, 3))
+    assert cause.followed == (Followed((0,), "the connection to another rank broke"),)
     # None of them is named as the first; the job ends with the code of the one that failed.
     assert (found.first_failure, found.exit_code) == (None, 1)
 
@@ -343,9 +341,8 @@ def test_a_row_of_hccls_link_table_names_the_peer_that_says_nothing(tmp_path: Pa
     (tmp_path / "rank.0.log").write_bytes(LINK_ERROR.read_bytes())
     (tmp_path / "rank.3.log").write_text(RESET)
     late = ((1, 143, T + 9), (2, 143, T + 9))
-    found = report(progress((0, 1, T), (3, 1, T + 1), *late), tmp_path)
-    assert found.cause is not None
-    assert (found.cause.kind, found.cause.ranks) == (CauseKind.LEFT, (1,)), found.cause.title
+    cause = cause_of(report(progress((0, 1, T), (3, 1, T + 1), *late), tmp_path))
+    assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (1,)), cause.title
 
 
 def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
@@ -359,8 +356,7 @@ def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
     seen.note(RankErrorFile(3, json.dumps(document).encode()))
     found = report(seen, tmp_path)
     assert first(found) == (3, "RuntimeError: boom on rank 3")
-    assert found.cause is not None
-    assert found.cause.source == "error file"
+    assert cause_of(found).source == "error file"
     # A file that was cut off, or is none, is no clue.
     seen.note(RankErrorFile(3, b'{"message": '))
     assert first(report(seen, tmp_path)) == (0, "")
@@ -375,15 +371,11 @@ def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
 def test_a_node_that_was_lost(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("ORTE has lost communication with a remote daemon.\n")
     found = report(progress((0, 143, T), (1, 1, T), launcher=205), tmp_path)
-    assert found.cause is not None
-    assert (found.cause.kind, found.cause.nodes, found.cause.ranks) == (
-        CauseKind.NODE,
-        ("a-2",),
-        (2, 3),
-    )
-    assert found.cause.title == "a-2: was lost in the middle of the job, with ranks 2-3"
-    assert found.cause.followed == (Followed((0, 1), "ended with the job"),)
-    assert (found.message, found.exit_code) == (found.cause.title, 205)
+    cause = cause_of(found)
+    assert (cause.kind, cause.nodes, cause.ranks) == (CauseKind.NODE, ("a-2",), (2, 3))
+    assert cause.title == "a-2: was lost in the middle of the job, with ranks 2-3"
+    assert cause.followed == (Followed((0, 1), "ended with the job"),)
+    assert (found.message, found.exit_code) == (cause.title, 205)
     assert found.first_failure is None
 
 
@@ -409,12 +401,11 @@ def test_a_launcher_that_failed_before_any_rank(tmp_path: Path) -> None:
     said = "ssh: connect to host 192.0.2.12 port 2222: Connection refused"
     (tmp_path / "launcher.log").write_text(f"{said}\nORTE was unable to reliably start …\n")
     found = report(progress(launcher=255), tmp_path)
-    assert found.cause is not None
-    assert (found.cause.kind, found.cause.ranks, found.cause.nodes, found.cause.words) == (
-        *(CauseKind.LAUNCHER, (), ("a-1",), said),
-    )
-    assert found.cause.title == "a-1: the launcher failed, with exit code 255"
-    assert found.cause.remedy.startswith("invoke setup starts it again")
+    cause = cause_of(found)
+    assert (cause.kind, cause.ranks, cause.nodes) == (CauseKind.LAUNCHER, (), ("a-1",))
+    assert cause.words == said
+    assert cause.title == "a-1: the launcher failed, with exit code 255"
+    assert cause.remedy.startswith("invoke setup starts it again")
     assert (found.first_failure, found.exit_code) == (None, 255)
     assert said in found.message
 
@@ -439,10 +430,8 @@ def test_words_of_launchers(line: str, word: str) -> None:
 def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(RESET)
     found = report(progress((0, 1, T), (3, 0, T - 5)), tmp_path)
-    assert found.cause is not None
-    assert (found.cause.kind, found.cause.ranks, found.exit_code) == (CauseKind.LEFT, (3,), 1)
-    assert found.first_failure is not None
-    assert found.first_failure.rank == 0
+    assert (cause_of(found).kind, cause_of(found).ranks) == (CauseKind.LEFT, (3,))
+    assert (failing_rank(found), found.exit_code) == (0, 1)
 
 
 def test_a_job_that_succeeds_has_none(tmp_path: Path) -> None:
@@ -472,7 +461,6 @@ def test_item_09_mpirun_alone_names_the_node_of_the_lost_peer(tmp_path: Path) ->
     hung_up = LINK_ERROR.parents[1] / "openmpi-4.1/peer-hung-up.txt"
     (tmp_path / "launcher.log").write_bytes(hung_up.read_bytes())
     seen = progress((0, 1, T), (1, 1, T))
-    found = report(seen, tmp_path).cause
-    assert found is not None
-    assert (found.kind, found.ranks) == (CauseKind.ONE_OF, (2, 3))
-    assert found.why == "launcher.log reports their node missing, but no rank"
+    cause = cause_of(report(seen, tmp_path))
+    assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (2, 3))
+    assert cause.why == "launcher.log reports their node missing, but no rank"
