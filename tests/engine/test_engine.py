@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -66,14 +67,25 @@ def test_setup_reports_the_launcher_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "reported"),
-    [("rank-table", [("lab-1", "rank table: version 1.0, for A2")]), ("no-rank-table", [])],
+    ("mode", "reported", "files"),
+    [
+        (
+            "rank-table",
+            [("lab-1", "rank table: version 1.0, for A2")],
+            {"hccl_json_16p_2_host.json", "hostfile"},
+        ),
+        ("no-rank-table", [], {"hostfile"}),
+    ],
 )
-def test_setup_reports_the_generation_of_the_rank_table(
-    mode: ResourceMode, reported: list[tuple[str, str]]
+def test_setup_writes_the_rank_table_if_the_job_uses_one(
+    mode: ResourceMode, reported: list[tuple[str, str]], files: set[str]
 ) -> None:
-    report = Simulation.of(2, resource_mode=mode).walk()
+    cluster = Simulation.of(2, resource_mode=mode)
+    report = cluster.walk()
     assert [(r.node, r.detail) for r in report.results if r.step == "rank-table"] == reported
+    for node in cluster.nodes:
+        written = map(PurePosixPath, node.transport.files)
+        assert {path.name for path in written if path.parent.name == "resources"} == files
 
 
 def test_a_plan_writes_nothing_and_announces_what_is_not_known_yet() -> None:

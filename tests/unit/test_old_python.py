@@ -23,8 +23,3 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_for_nodes_are_python_3_7(name: str) -> None:
     ast.parse(PROGRAMS[name], feature_version=(3, 7))
-
-
-def test_later_syntax_would_be_noticed() -> None:
-    with pytest.raises(SyntaxError):
-        ast.parse("if (n := 1): pass", feature_version=(3, 7))

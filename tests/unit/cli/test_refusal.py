@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from invoke.exceptions import Exit
 
-from ascendboot.cli.common import end
-from ascendboot.console.screen import Screen
 from tests.unit.cli.calls import MAIN, ended
 
 ANSWERS = {
@@ -73,27 +69,3 @@ def test_a_report_that_cannot_be_written_keeps_exit_code_and_summary(
     assert done.returncode == 4
     assert " Kept in .ascendboot/runs/" in summary
     assert problem == "standard output: could not be written: No space left on device"
-
-
-@pytest.mark.parametrize(("code", "left"), [(0, 1), (1, 1), (4, 4), (130, 130)])
-def test_the_exit_code_of_a_verb_has_precedence_over_that_of_a_lost_document(
-    code: int, left: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = Screen(json_mode=True)
-    with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(Exit) as raised:
-            end(screen, code, {"x": 1})
-        monkeypatch.undo()
-    assert (raised.value.code, capfd.readouterr().out) == (left, "")
-    assert raised.value.message is not None
-    assert raised.value.message.startswith("standard output: could not be written: ")
-
-
-def test_a_successful_verb_prints_its_document_with_json_only(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    end(Screen(json_mode=True), 0, {"x": 1})
-    assert json.loads(capfd.readouterr().out) == {"x": 1}
-    end(Screen(), 0, None)
-    assert capfd.readouterr().out == ""

@@ -84,8 +84,8 @@ def test_logins_that_find_what_was_written_have_no_problem() -> None:
             0,
             "",
             (
-                "could not log in from lab-1: no output; see what the start-up files of the user do "
-                f"without a terminal, and {READ}"
+                "could not log in from lab-1: no output; see what the start-up files of the user "
+                f"do without a terminal, and {READ}"
             ),
         ),
     ],
