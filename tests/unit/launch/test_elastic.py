@@ -83,11 +83,6 @@ def test_nodes_meet_at_the_primary_and_keep_their_order() -> None:
     assert sorted(names) == names
 
 
-def test_the_plan_shows_the_least_number_of_nodes() -> None:
-    assert "\nelastic: continues while 1 of its nodes are left\n" in PLAN.describe()
-    assert PLAN.to_json()["min_nodes"] == 1
-
-
 def test_its_preflight_needs_all_nodes() -> None:
     assert "--nnodes=2 " in preflight_plan(ELASTIC, "gloo").describe()
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from ascendboot.templates import script as shell_script
 from tests.waiting import wait_until
 
@@ -95,28 +97,14 @@ def test_setting_the_clock_back_does_not_delay_samples(tmp_path: Path) -> None:
         wait_until(lambda: samples() >= before + 2)
 
 
-def test_a_restarted_log_writer_continues_the_marks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", ["", "100.5 6291456 1048576 52"], ids=["whole", "torn"])
+def test_a_restarted_log_writer_continues_the_marks(tmp_path: Path, torn: str) -> None:
+    """A full disk may have torn the last line: that one stays as it is."""
     log, marks = tmp_path / "rank.0.log", tmp_path / "rank.0.marks"
     log.write_bytes(bytes(6 << 20))
-    before = "100.0 6291456 1048576 4194304\n"
+    before = f"100.0 6291456 1048576 4194304\n{torn}"
     marks.write_text(before)
-    script = f"""
-. {KEEP}
-exec 3>>{log}
-echo 'begins again' >&3
-keep {log} {4 << 20} </dev/null
-"""
-    run(script, tmp_path)
-    lines = marks.read_text().removeprefix(before).splitlines()
-    assert [line.split(" ")[1:] for line in lines] == [["6291469", "1048576", "4194304"]]
-
-
-def test_a_line_torn_by_a_full_disk_is_not_continued(tmp_path: Path) -> None:
-    log, marks = tmp_path / "rank.0.log", tmp_path / "rank.0.marks"
-    log.write_bytes(bytes(6 << 20))
-    torn = "100.0 6291456 1048576 4194304\n100.5 6291456 1048576 52"
-    marks.write_text(torn)
     run(f". {KEEP}\nexec 3>>{log}\necho >&3\nkeep {log} {8 << 20} </dev/null\n", tmp_path)
-    before, after, line = marks.read_text().removesuffix("\n").rpartition("\n")
-    assert before + after == f"{torn}\n"
+    *ends_torn_line, line = marks.read_text().removeprefix(before).removesuffix("\n").split("\n")
+    assert ends_torn_line == ([""] if torn else [])
     assert line.split(" ")[1:] == ["6291457", "1048576", "4194304"]

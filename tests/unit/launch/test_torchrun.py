@@ -82,13 +82,6 @@ def test_the_files_and_logs() -> None:
     assert made.logs_on("a-2") == ("rank.2.log", "rank.3.log", "agent.1.log")
 
 
-def test_the_plan_shows_every_command() -> None:
-    made = plan(TORCHRUN)
-    shown = made.describe()
-    for start in made.starts:
-        assert f"command, on {start.node}:\n  {start.command_line}" in shown
-
-
 def test_ranks_get_a_rank_table_if_there_is_one() -> None:
     table = BASE / "resources/hccl_json_4p_2_host.json"
     made = plan(replace(TORCHRUN, rank_table=table))
