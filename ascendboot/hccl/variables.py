@@ -67,10 +67,8 @@ class Whole(_Kind):
     def words(self) -> str:
         """`a whole number from 120 to 7200, in seconds`."""
         number = f"a multiple of {self.multiple_of}" if self.multiple_of > 1 else "a whole number"
-        limits = f"from {self.least} to {self.most}"
-        if self.unit == "MB":
-            return f"{number} of MB {limits}"
-        return f"{number} {limits}, in {self.unit}" if self.unit else f"{number} {limits}"
+        unit = f", in {self.unit}" if self.unit else ""
+        return f"{number} from {self.least} to {self.most}{unit}"
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -88,12 +86,11 @@ class Whole(_Kind):
         )
 
     def why_not(self, value: str, product: str = "auto") -> str | None:
-        """The limits; where bytes stand in place of MB, also the number of MB."""
+        """The limits; if the value is in bytes instead of MB, also the number of MB."""
         reason = super().why_not(value, product)
-        is_bytes = self.unit == "MB" and value.isdecimal() and int(value) % 1024**2 == 0
-        meant = int(value) // 1024**2 if is_bytes else 0
-        if reason and meant >= max(self.least, 1):
-            reason += f": the unit is MB; write {meant}"
+        if reason and self.unit == "MB" and _WHOLE.fullmatch(value):
+            meant, rest = divmod(int(value), 1024**2)
+            return f"{reason}; write {meant}" if meant >= self.least and not rest else reason
         return reason
 
 

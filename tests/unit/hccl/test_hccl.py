@@ -68,7 +68,7 @@ def test_defaults_and_examples_are_allowed() -> None:
         ("HCCL_RDMA_TC", "0 132 252", "133 256 -4"),
         ("HCCL_RDMA_TIMEOUT", "5 24", "4 25"),
         ("HCCL_OP_EXPANSION_MODE", "AI_CPU AIV HOST HOST_TS CCU_SCHED", "aiv CPU"),
-        ("ASCEND_RT_VISIBLE_DEVICES", "0 0,1,7", "1,0 0,0 0-3 01"),
+        ("ASCEND_RT_VISIBLE_DEVICES", "0 0,1,7", "1,0 0,0 0-3 01 12345"),
         ("ASCEND_GLOBAL_LOG_LEVEL", "0 4", "5 info"),
     ],
 )
@@ -77,7 +77,7 @@ def test_documented_values_are_allowed_and_no_others(name: str, good: str, bad: 
     assert [value for value in bad.split() if why_not(name, value) is None] == []
 
 
-BYTES = "is not a whole number of MB from 1 to 65536: the unit is MB; write 200"
+BYTES = "is not a whole number from 1 to 65536, in MB; write 200"
 ON_ALL = "is not on 910 a whole number from 5 to 24; on A2, A3 a whole number from 5 to 20"
 
 
@@ -85,6 +85,7 @@ ON_ALL = "is not on 910 a whole number from 5 to 24; on A2, A3 a whole number fr
     ("name", "value", "product", "reason"),
     [
         ("BUFFSIZE", "209715200", "auto", BYTES),
+        ("BUFFSIZE", "9" * 5000, "auto", "is not a whole number from 1 to 65536, in MB"),
         ("CONNECT_TIMEOUT", "60", "auto", "is not a whole number from 120 to 7200, in seconds"),
         ("EXEC_TIMEOUT", "0", "910", "is not a whole number from 1 to 17340, in seconds on 910"),
         ("RDMA_TIMEOUT", "25", "auto", ON_ALL),
