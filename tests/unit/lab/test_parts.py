@@ -11,7 +11,7 @@ import pytest
 
 from ascendboot.errors import NodeError, UsageError
 from ascendboot.lab import faults as faults_module
-from ascendboot.lab.faults import KINDS, Fault, Marks
+from ascendboot.lab.faults import Fault, Marks
 from ascendboot.lab.host import LabError, ProcessId, kill_all, need_programs, put, run
 from ascendboot.lab.node import Surroundings, separate_file_systems, wait_until_up
 from ascendboot.lab.records import Record, current_boot_id
@@ -55,25 +55,18 @@ def test_clearing_a_fault_of_all_devices_clears_each(marks: Marks) -> None:
     assert marks.present() == [Fault("busy", 1)]
 
 
-TIMES = "lab.fault: --times counts refused calls, from 1, of busy only"
-MILLISECONDS = (
-    "lab.fault: --milliseconds is how long delay delays, from 1 to 1000, and of no other fault"
-)
-SECONDS = (
-    "lab.fault: --seconds is how far clock is ahead, or behind with a minus, not 0, and of no"
-    " other fault"
-)
+TIMES, MILLISECONDS, SECONDS = ("--times counts", "--milliseconds is how", "--seconds is how")
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("fire", {}, f'lab.fault: no fault "fire"; there are {", ".join(KINDS)}'),
+        ("fire", {}, 'no fault "fire"; there are node-down, link-down, '),
         *(
-            (kind, {"device": 1}, f"lab.fault: {kind} is a fault of a node; leave out --device")
+            (kind, {"device": 1}, f"{kind} is a fault of a node; leave out --device")
             for kind in ("no-sshd", "node-down", "disk-full", "delay", "clock")
         ),
-        ("busy", {"device": 4}, "lab.fault: lab-1 has no device 4; it has 0 to 3"),
+        ("busy", {"device": 4}, "lab-1 has no device 4; it has 0 to 3"),
         ("busy", {"device": 1, "times": 0}, TIMES),
         ("link-down", {"device": 1, "times": 2}, TIMES),
         ("delay", {"milliseconds": 0}, MILLISECONDS),
@@ -84,9 +77,8 @@ SECONDS = (
     ],
 )
 def test_impossible_faults_are_refused(kind: str, options: dict[str, int], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=f"^lab.fault: {message}"):
         Fault.requested(NODE, kind, **options)
-    assert str(caught.value) == message
 
 
 def test_amounts_have_defaults() -> None:

