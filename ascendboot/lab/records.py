@@ -146,7 +146,7 @@ def _mount_at(path: Path) -> str | None:
     """The number of the mount that a path leads to."""
     try:
         handle = os.open(path, os.O_PATH)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     info = Path(f"/proc/self/fdinfo/{handle}").read_text()
     os.close(handle)

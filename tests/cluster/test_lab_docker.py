@@ -72,16 +72,9 @@ class Docker:
     def __call__(self, *words: str, **options: Any) -> str:
         return run(program("docker"), *words, env=self.env, **options)
 
-    def _works(self, *words: str) -> bool:
+    def can(self, *words: str) -> bool:
         argv = (program("docker"), *words)
         return not subprocess.run(argv, env=self.env, capture_output=True, check=False).returncode
-
-    def answers(self) -> bool:
-        return self._works("version")
-
-    def has_compose(self) -> bool:
-        """Whether docker has the plugin Compose 2, which has --wait."""
-        return self._works("compose", "version")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +91,7 @@ def docker() -> Iterator[Docker]:
     with (folder / "log").open("w") as log:
         daemon = subprocess.Popen(argv, stdout=log, stderr=log, env=docker.env)
     try:
-        wait_until(lambda: daemon.poll() is not None or docker.answers())
+        wait_until(lambda: daemon.poll() is not None or docker.can("version"))
         assert daemon.poll() is None, (folder / "log").read_text()
         yield docker
         containers = docker("ps", "--all", "--quiet").split()
@@ -213,7 +206,7 @@ def checkout(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 def said_by(lines: str, docker: Docker, checkout: Path) -> str:
     """The output of lines of the README in a shell in dockerd's network namespace."""
     script = INVOKE.format(ascendboot=Path(sys.executable).with_name("ascendboot"))
-    if not docker.has_compose():
+    if not docker.can("compose", "version"):  # the plugin Compose 2
         names = ("docker", "docker-compose")
         script += COMPOSE_1.format(*(program(name) for name in names))
     enter = ("nsenter", f"--net=/run/netns/{NAMESPACE}", "bash", "-e", "-c", script + lines)
@@ -234,7 +227,7 @@ def said_by(lines: str, docker: Docker, checkout: Path) -> str:
 INVOKE = """
 invoke() {{ {ascendboot} "$@"; }}
 """
-# Debian 12 has version 1 of compose, which knows no --wait: it waits in the same words.
+# Debian 12 has version 1 of compose, which has no --wait.
 COMPOSE_1 = """
 docker() {{
   local word words=() wait=
