@@ -79,9 +79,7 @@ def reset(
         # A jump host may be another removed node.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
-            report = _take_back(
-                session, target, here, screen, agreed, plan=plan, break_lock=break_lock
-            )
+            report = _reset(session, target, here, screen, agreed, plan=plan, break_lock=break_lock)
     elif not plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     if node in {each.name for each in left} and report.exit_code == 0 and not plan:
@@ -115,13 +113,13 @@ def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget:
     nodes = tuple(node for node in cluster.nodes if node.name == name)
     if not nodes:
         raise UsageError(
-            f"reset: could not take back {name}: {cluster.source} has no such node, and none of "
+            f"reset: could not reset {name}: {cluster.source} has no such node, and none of "
             f"this name was set up from here; known are {fold([n.name for n in cluster.nodes])}"
         )
     return replace(cluster, nodes=nodes, primary_name=name)
 
 
-def _take_back(
+def _reset(
     session: Session,
     target: Cluster,
     here: Sequence[Path],
@@ -149,7 +147,7 @@ def _take_back(
             else:
                 changes = walk.results(Outcome.WOULD_CHANGE)
                 lines = [f"  {change.node}  {change.detail}" for change in changes]
-                agreed(f"Take back the setup of {target.name}?", lines)
+                agreed(f"Reset {target.name}?", lines)
                 walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)
 
@@ -182,9 +180,7 @@ def _agreed(
         return
     if not (can_ask and sys.stdin.isatty()):
         seen = "there is no terminal" if can_ask else "--json is set"
-        raise UsageError(
-            f"reset: could not ask whether to take back the setup: {seen}; see --plan, or use --yes"
-        )
+        raise UsageError(f"reset: could not ask for confirmation: {seen}; see --plan, or use --yes")
     for line in lines:
         screen.say(line)
     if not screen.agrees(question):

@@ -97,7 +97,7 @@ class CaKeys:
             if mode & _OTHERS:
                 raise AscendbootError(
                     f"{path}: could not use the CA key: others may read it (mode {mode:04o}); "
-                    f"chmod 600 if nobody has, else remove {self.folder} and run "
+                    f"chmod 600 if you are sure that nobody did, else remove {self.folder} and run "
                     "`setup --take-over`"
                 )
             key = serialization.load_ssh_private_key(path.read_bytes(), password=None)

@@ -77,7 +77,7 @@ class ClusterPlan:
     def words(self) -> dict[str, str]:
         """Descriptions of the choices that the inventory leaves open, by name."""
         words = {"launcher": self.launcher.words, "rank-table": self.rank_table_words}
-        return {name: said for name, said in words.items() if said}
+        return {name: text for name, text in words.items() if text}
 
 
 def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[Finding, ...]:

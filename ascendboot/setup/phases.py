@@ -127,12 +127,12 @@ SETUP: tuple[Phase, ...] = (
     Phase(name="sshd", title="Run the cluster's own sshd", steps=cluster_key, sshd_steps=sshd),
     Phase(
         name="trust",
-        title="Let the primary in everywhere",
+        title="Authorize the primary on every node",
         steps=trust,
         sshd_steps=admission,
         after_all=True,
     ),
-    Phase(name="environment", title="Lay out what ranks start with", steps=environment),
+    Phase(name="environment", title="Write the environment of the ranks", steps=environment),
     Phase(name="resources", title="Write rank table and hostfile", steps=resources),
 )
 

@@ -113,8 +113,8 @@ def test_only_a_yes_agrees(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    assert Screen().agrees("Take it back?") is agrees
-    assert capsys.readouterr().out == "Take it back? [y/N]\n"
+    assert Screen().agrees("Reset lab?") is agrees
+    assert capsys.readouterr().out == "Reset lab? [y/N]\n"
 
 
 def finding(level: Level, outcome: Outcome, *nodes: str, detail: str) -> list[StepResult]:
