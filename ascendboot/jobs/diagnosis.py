@@ -55,27 +55,28 @@ def diagnose(
     clocks: NodeClocks,
 ) -> JobCause | None:
     """Return why the job failed; `lost` are the nodes that mpirun lost."""
-    words = next((w for w in launcher_words if _LOST_BY_SUPERVISOR.search(w)), "")
-    if match := _LOST_BY_SUPERVISOR.search(words):
-        cause = _lost_nodes(plan, (match[1],), words, killed_by=signal_of(int(match[2] or 0)))
+    cause: JobCause | None
+    matches = map(_LOST_BY_SUPERVISOR.search, launcher_words)
+    if match := next(filter(None, matches), None):
+        killed_by = signal_of(int(match[2] or 0))
+        cause = _lost_nodes(plan, (match[1],), match.string, killed_by=killed_by)
     elif lost:
         cause = _lost_nodes(plan, lost, "", killed_by=None)
     else:
         collector = Collector(plan, progress, folder, clocks)
-        found = first_cause(
+        cause = first_cause(
             collector.evidence(ends),
             collector.named_by_launcher(),
             uncertainty_s=2 * clocks.uncertainty_s,  # between two nodes
         )
-        if found is None:
-            found = _failed_launcher(plan, progress, launcher_words)
-        elif progress.launcher_over and progress.launcher_code is None and not found.words:
+        if cause is None:
+            cause = _failed_launcher(plan, progress, launcher_words)
+        elif progress.launcher_over and progress.launcher_code is None and not cause.words:
             # The launcher is gone: signals that ended ranks together with it are no cause.
-            signals = {end.signal for end in ends if end.rank in found.ranks}
-            found = None if signals <= OF_A_LOST_LAUNCHER else found
-        if found is None:
-            return None
-        cause = found
+            signals = {end.signal for end in ends if end.rank in cause.ranks}
+            cause = None if signals <= OF_A_LOST_LAUNCHER else cause
+    if cause is None:
+        return None
     # A node with a full disk may be lost, and its ranks may not log why they fail.
     full = [node for node in cause.nodes if node in progress.full_disks]
     if not full or (cause.meaning and cause.kind is not CauseKind.NODE):
