@@ -67,7 +67,7 @@ def test_one_rank_fails_and_all_others_are_ended_for_it() -> None:
     )
 
 
-def test_a_rank_that_lingers_after_its_error_while_the_others_die_of_it() -> None:
+def test_a_rank_that_ends_after_the_ranks_that_lost_it_is_the_cause() -> None:
     """As under Horovod: the exception waits for threads, and mpirun names another rank first."""
     cause = judged(
         *(ended(1, 143, 12.0), own(1, "ValueError: no", 9.0)),
@@ -90,7 +90,7 @@ def test_an_error_without_a_time_is_the_cause_if_no_other_rank_has_one() -> None
     assert cause.why.endswith(" of its own; the time of this error is unknown")
 
 
-def test_the_earlier_of_two_that_failed_by_themselves() -> None:
+def test_the_earlier_of_two_own_errors_is_the_cause() -> None:
     cause = judged(ended(0, 1, 10.5), own(0, "KeyError: 1", 10.0), ended(3, 7, 10.25))
     assert (cause.rank, cause.unsure) == (0, "")
     assert cause.why == "0.250 s before a-2:3, the next rank that failed on its own"
@@ -141,7 +141,7 @@ def test_all_ranks_fail_alike() -> None:
     assert (cause.followed, cause.unsure) == ((), "")
 
 
-def test_one_that_fails_alike_while_the_job_is_ended_is_one_of_them() -> None:
+def test_a_rank_with_the_same_error_while_it_is_ended_counts_as_alike() -> None:
     seen = [clue for n in range(3) for clue in (ended(n, 1, 10.0), own(n, f"KeyError: {n}", 9.0))]
     late = error(3, ErrorKind.LATE, at=11.0, words="KeyError: 3")
     cause = judged(*seen, ended_by_us(3, 1, 11.0), late)
@@ -149,7 +149,7 @@ def test_one_that_fails_alike_while_the_job_is_ended_is_one_of_them() -> None:
     assert judged(ended(0, 1, 10.0), ended_by_us(3, 1, 11.0), late).ranks == (0,)
 
 
-def test_all_fail_alike_and_the_first_is_ended_before_it_is_through() -> None:
+def test_all_fail_alike_although_the_first_was_ended() -> None:
     said = [own(n, "main.py: error: unrecognized arguments: -x", 9.0 + n) for n in range(4)]
     cause = judged(*said, ended_by_us(0, 143, 11.0), *(ended(n, 2, 10.0) for n in (1, 2, 3)))
     assert cause.title == (
@@ -169,12 +169,12 @@ def test_the_ranks_of_one_node_fail_alike() -> None:
     assert cause.followed == (Followed((0, 1), "ended with the job"),)
 
 
-def test_all_end_at_once_with_one_code_and_without_a_word() -> None:
+def test_all_end_together_with_one_exit_code_and_no_error() -> None:
     assert judged(*(ended(n, 2, 10 + n / 10) for n in range(4))).kind is CauseKind.ALIKE
     assert judged(*(ended(n, 2, 10.0 + n) for n in range(4))).kind is CauseKind.RANK
 
 
-def test_a_rank_that_only_the_launcher_saw_die_was_the_first() -> None:
+def test_a_rank_whose_end_only_the_launcher_reports_was_the_first() -> None:
     killed = ended(3, 137, None, is_killed_unseen=True)
     cause = judged(killed, ended(0, 1, 10.0), own(0, "KeyError: 1", 9.0))
     assert (cause.rank, cause.at) == (3, None)
@@ -196,7 +196,7 @@ def test_the_meaning_of_an_end(end: Clue, meaning: str) -> None:
     assert (cause.rank, cause.meaning[: len(meaning)]) == (1, meaning)
 
 
-def test_a_kill_within_the_error_of_the_clocks_comes_before_those_who_lost_a_peer() -> None:
+def test_a_killed_rank_comes_before_ranks_that_lost_a_peer() -> None:
     cause = judged(ended(2, 137, 10.2), ended(0, 1, 10.0), peer(0), ended(1, 143, 10.3))
     assert (cause.rank, cause.why) == (
         2,
@@ -325,7 +325,7 @@ JOBS = st.tuples(*[st.tuples(ENDS, ERRORS)] * 4).map(
 
 
 @given(JOBS)
-def test_whoever_is_chosen_did_not_only_follow(ranks: list[RankEvidence]) -> None:
+def test_a_cause_is_not_among_the_followers(ranks: list[RankEvidence]) -> None:
     cause = first_cause(ranks)
     if cause is not None:
         followed = {rank for group in cause.followed for rank in group.ranks}
@@ -334,7 +334,7 @@ def test_whoever_is_chosen_did_not_only_follow(ranks: list[RankEvidence]) -> Non
 
 
 @given(JOBS, st.integers(-4, 4), st.randoms())
-def test_a_clock_that_is_wrong_everywhere_changes_nobody(
+def test_a_shift_of_all_clocks_does_not_change_the_cause(
     ranks: list[RankEvidence], by: int, random: Any
 ) -> None:
     def later(at: float | None) -> float | None:

@@ -54,7 +54,7 @@ def followed(
     return followers, transports["a-1"].on_bytes
 
 
-def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path: Path) -> None:
+def test_bytes_go_to_files_lines_to_the_output_and_events_to_the_run(tmp_path: Path) -> None:
     shown: list[bytes] = []
     seen: list[NodeEvent] = []
     output = RankOutput(shown.append)
@@ -85,7 +85,7 @@ def test_what_is_short_of_its_size(tmp_path: Path) -> None:
     followers.close()
 
 
-def test_a_screen_that_broke_is_not_asked_again() -> None:
+def test_a_broken_output_is_not_used_again() -> None:
     asked: list[bytes] = []
 
     def sink(block: bytes) -> None:
@@ -101,7 +101,7 @@ def test_a_screen_that_broke_is_not_asked_again() -> None:
     )
 
 
-def test_a_sign_of_life_says_what_ranks_use_and_whether_they_wrote(tmp_path: Path) -> None:
+def test_a_sign_of_life_contains_what_ranks_use_and_whether_they_wrote(tmp_path: Path) -> None:
     told: list[tuple[str, NodeSample]] = []
     followers, feed = followed(
         tmp_path, on_sample=lambda node, sample: told.append((node, sample)), sample_s=60
@@ -167,7 +167,7 @@ def fed(folder: Path, *blocks: bytes) -> Iterator[NodeLogs]:
         logs.close()
 
 
-def test_signs_of_life_do_not_make_a_lost_log_come(tmp_path: Path) -> None:
+def test_signs_of_life_do_not_extend_the_wait_for_a_log(tmp_path: Path) -> None:
     began = time.monotonic()
     with fed(tmp_path, b"beat\n") as logs:
         assert logs.short_of({"rank.0.log": 7}, patience_s=0.4) == {"rank.0.log": (0, 7)}

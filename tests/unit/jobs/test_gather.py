@@ -27,7 +27,7 @@ SENT = (
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_frames_are_taken_apart_whatever_pieces_they_come_in(seed: int) -> None:
+def test_frames_are_parsed_from_pieces_of_any_size(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret
     given: dict[str, bytes] = {}
     others: list[object] = []
@@ -44,12 +44,12 @@ def test_frames_are_taken_apart_whatever_pieces_they_come_in(seed: int) -> None:
     assert others == ["beat", ("rank.1.log", 3), "lost", "absent", "end"]
 
 
-def test_what_is_no_frame_is_refused() -> None:
+def test_an_unknown_frame_is_refused() -> None:
     with pytest.raises(NotUnderstoodError, match='line 1 not understood: "hello"'):
         list(Frames().feed(b"hello\n"))
 
 
-def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -> None:
+def test_a_copy_stays_a_beginning_after_a_full_disk(tmp_path: Path) -> None:
     """Bytes that come after a full disk are shown, and not appended to the copy."""
 
     class Full:
@@ -121,7 +121,7 @@ def gatherer(
     )
 
 
-def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) -> None:
+def test_a_connection_that_ends_is_reported_at_once(job: JobRecord, tmp_path: Path) -> None:
     gathering = gatherer(job, {"a-1": Cut()}, tmp_path)
     follow(gathering, job)
     gathering.close()
@@ -160,7 +160,7 @@ def test_item_11_a_lost_connection_is_opened_again_while_logs_are_followed(
     assert told[1].startswith("a-1: its connection was lost, and was reopened after ")
 
 
-def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
+def test_a_node_with_unknown_frames_is_not_reported_as_silent(
     job: JobRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.jobs.gather.SILENCE_S", -1.0)
@@ -213,7 +213,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("reader_takes_s", [0.0, 0.3])
-def test_a_copy_goes_on_whole_where_a_stream_was_cut(
+def test_a_copy_continues_where_a_stream_was_cut(
     job: JobRecord, tmp_path: Path, reader_takes_s: float
 ) -> None:
     """What is left of the stream that followed is no part of the next, nor taken in beside it."""
@@ -267,11 +267,11 @@ def sent(folder: Path, marks: str, here: int) -> list[tuple[str, int]]:
         (f"2.0 {SIZE} {MIB}\n3.", ALL),
     ],
 )
-def test_a_mark_that_is_torn_makes_no_gap(
+def test_an_incomplete_mark_makes_no_gap(
     marks: str, parts: list[tuple[str, int]], tmp_path: Path
 ) -> None:
     assert sent(tmp_path, marks, 0) == parts
 
 
-def test_who_has_a_part_of_what_was_dropped_gets_what_comes_after(tmp_path: Path) -> None:
+def test_a_copy_that_ends_in_a_gap_continues_after_it(tmp_path: Path) -> None:
     assert sent(tmp_path, WHOLE, 5 * MIB) == [("skip", 11 * MIB), ("give", 4 * MIB)]

@@ -1,4 +1,4 @@
-"""When a job stands still: samples of a made-up clock in, what is told out."""
+"""Detection of a job without progress, from samples with an artificial clock."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def hang(seconds: float) -> Standstill:
     return Standstill(silent_s=seconds, idle_s=seconds, is_hang=True)
 
 
-def test_a_hang_is_told_once_when_nothing_was_done_for_so_long() -> None:
+def test_a_hang_is_reported_once() -> None:
     detector = Detector(["a"], 20)
     # The clock of a node begins anywhere.
     told = [detector.take("a", sample(at, 5.0, 7.0)) for at in (1000, 1010, 1019, 1020, 1030)]
     assert told == [None, None, None, hang(20), None]
 
 
-def test_a_node_that_the_job_goes_on_without_is_waited_for_no_longer() -> None:
+def test_a_node_that_the_job_gave_up_is_ignored() -> None:
     detector = Detector(["a", "b"], 20)
     for at in (0, 10):
         for node in ("a", "b"):
@@ -41,7 +41,7 @@ def test_a_node_that_the_job_goes_on_without_is_waited_for_no_longer() -> None:
     assert detector.take("a", sample(30, 5.0)) == hang(30)
 
 
-def test_any_rank_that_works_or_writes_begins_the_time_anew() -> None:
+def test_work_or_output_of_any_rank_restarts_the_timeout() -> None:
     detector = Detector(["a"], 20)
     steps = (
         sample(0, 5.0, 7.0),
@@ -63,7 +63,7 @@ def test_output_on_one_node_is_output_of_the_job() -> None:
     assert detector.take("a", sample(50, 1.0)) == hang(20)
 
 
-def test_a_node_that_is_not_heard_is_not_taken_for_hanging() -> None:
+def test_a_node_that_sends_no_samples_does_not_hang() -> None:
     detector = Detector(["a", "b"], 20)
     for at in (0, 10, 20, 30, 300):
         assert detector.take("a", sample(at, 1.0)) is None
@@ -76,7 +76,7 @@ def test_a_node_that_is_not_heard_is_not_taken_for_hanging() -> None:
     assert detector.take("a", sample(320, 1.0)) == hang(20)
 
 
-def test_ranks_that_spin_are_told_once_per_job() -> None:
+def test_ranks_that_spin_are_reported_once_per_job() -> None:
     detector = Detector(["a"], 20)
     spin = [detector.take("a", sample(at, at * 1.0)) for at in (0, 10, 20, 30)]
     assert spin == [None, None, Standstill(silent_s=20, idle_s=0, is_hang=False), None]
@@ -89,14 +89,14 @@ def test_ranks_that_spin_are_told_once_per_job() -> None:
     ]
 
 
-def test_a_job_that_went_on_and_hangs_again_is_told_again() -> None:
+def test_a_second_hang_is_reported_again() -> None:
     detector = Detector(["a"], 20)
     assert [detector.take("a", sample(at, 1.0)) for at in (0, 20)] == [None, hang(20)]
     assert detector.take("a", sample(30, 9.0)) is None
     assert detector.take("a", sample(50, 9.0)) == Standstill(silent_s=50, idle_s=20, is_hang=True)
 
 
-def test_ranks_that_begin_and_processes_that_go_are_work() -> None:
+def test_started_ranks_and_ended_processes_count_as_work() -> None:
     detector = Detector(["a"], 20)
     assert detector.take("a", sample(0)) is None
     assert detector.take("a", sample(20)) is None  # nobody is there that could hang
@@ -106,7 +106,7 @@ def test_ranks_that_begin_and_processes_that_go_are_work() -> None:
     assert detector.take("a", sample(69, 0.0)) == Standstill(silent_s=39, idle_s=20, is_hang=True)
 
 
-def test_a_rank_that_is_gone_does_nothing() -> None:
+def test_an_ended_rank_does_not_count_as_work() -> None:
     detector = Detector(["a"], 20)
     assert detector.take("a", sample(0, 1.0, 2.0)) is None
     assert detector.take("a", sample(10, 1.0)) is None
@@ -117,7 +117,7 @@ SHARES = st.lists(st.tuples(st.floats(0, 2), st.booleans()), min_size=1, max_siz
 
 
 @given(shares=SHARES, timeout=st.integers(5, 100))
-def test_a_hang_is_what_its_definition_says(shares: list[tuple[float, bool]], timeout: int) -> None:
+def test_a_hang_follows_its_definition(shares: list[tuple[float, bool]], timeout: int) -> None:
     detector, cpu_s, quiet_since = Detector(["a"], timeout), 0.0, 0
     detector.take("a", sample(0, cpu_s))
     for number, (share, wrote) in enumerate(shares, 1):
@@ -154,8 +154,6 @@ def test_a_line_of_a_follower() -> None:
     ("timeout_s", "sample_s", "beat_s"),
     [(0, 0, 10), (2, 1, 1), (60, 6, 6), (600, 60, 10), (86400, 60, 10)],
 )
-def test_how_often_nodes_say_what_their_ranks_use(
-    timeout_s: float, sample_s: int, beat_s: float
-) -> None:
+def test_how_often_nodes_send_samples(timeout_s: float, sample_s: int, beat_s: float) -> None:
     rules = HangRules(timeout_s=timeout_s)
     assert (rules.sample_s, rules.beat_s(10)) == (sample_s, beat_s)

@@ -134,9 +134,7 @@ therefore will terminate the job.
 """  # Open MPI 4.1.4, where the container of the second node was killed
 
 
-def test_two_nodes_that_were_lost_are_told_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_lost_nodes_are_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "launcher.log").write_text(LOST)
     slots = (*SLOTS, Slot(node("a-3", "192.0.2.13"), 0, None, 0))
     made = plan(replace(REQUEST, placement=Placement(slots)))
@@ -216,7 +214,7 @@ def test_ranks_that_their_wrappers_ended_are_no_cause(tmp_path: Path) -> None:
     assert failing_rank(report(replace(seen, rank_endings={0: 20.6}), tmp_path)) == 0
 
 
-def test_the_words_are_those_of_the_node_that_was_first_to_end(tmp_path: Path) -> None:
+def test_the_message_is_that_of_the_node_that_ended_first(tmp_path: Path) -> None:
     made = plan(TORCHRUN)
     (tmp_path / "launcher.log").write_text("a-2: torchrun ended with 1\n")
     (tmp_path / "agent.1.log").write_text("No module named torch\n")
@@ -253,7 +251,7 @@ def test_what_was_started_is_quoted_where_a_job_did_not_start(tmp_path: Path) ->
     ]
 
 
-def test_success_is_not_claimed_when_a_node_could_not_be_asked(tmp_path: Path) -> None:
+def test_no_success_if_a_node_could_not_be_checked(tmp_path: Path) -> None:
     seen = replace(progress(launcher=0), unsure=("a-2: gone",), notes=("a note",))
     found = report(seen, tmp_path)
     assert (found.state, found.exit_code) == (JobState.FAILED, 1)
@@ -284,7 +282,9 @@ def first(found: JobReport) -> tuple[int | None, str]:
     return cause_of(found).rank, cause_of(found).words
 
 
-def test_the_rank_that_says_why_though_another_ended_first(tmp_path: Path) -> None:
+def test_the_rank_with_an_own_error_is_the_cause_although_another_ended_first(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "rank.2.log").write_text(OWN)
     (tmp_path / "rank.0.log").write_text(RESET)
     seen = progress((0, 1, T), (1, 143, T + 1), (2, 143, T + 1))
@@ -311,7 +311,7 @@ def test_times_in_the_lines_by_the_zone_and_the_clock_of_their_node(tmp_path: Pa
     assert ten_ahead.unsure == ("a-1:0 may have failed first: times are only accurate to 0.4 s")
 
 
-def test_lines_without_a_time_came_in_at_one(tmp_path: Path) -> None:
+def test_lines_without_a_time_have_that_of_their_arrival(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text("step 1\n" + OWN)
     (tmp_path / "rank.2.log").write_text("step 1\n" + OWN.replace("nan", "inf"))
     seen = progress((0, 1, T + 9), (2, 1, T + 8))
@@ -324,7 +324,7 @@ def test_lines_without_a_time_came_in_at_one(tmp_path: Path) -> None:
     assert (cause.rank, cause.at) == (0, "2026-01-02T03:04:10.000+00:00")
 
 
-def test_what_a_rank_says_once_it_is_ended_is_no_cause(tmp_path: Path) -> None:
+def test_an_error_after_a_rank_is_being_ended_is_no_cause(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(RESET)
     (tmp_path / "rank.2.log").write_text("2026-01-02 03:04:08 ERROR: closed file\n")
     seen = progress((0, 1, T), (2, 1, T + 4, 0))
@@ -345,7 +345,7 @@ def test_a_row_of_hccls_link_table_names_the_peer_that_says_nothing(tmp_path: Pa
     assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (1,)), cause.title
 
 
-def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
+def test_an_error_file_explains_what_the_log_does_not(tmp_path: Path) -> None:
     document = {
         "message": {
             "message": "RuntimeError: boom on rank 3",
@@ -434,13 +434,13 @@ def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> No
     assert (failing_rank(found), found.exit_code) == (0, 1)
 
 
-def test_a_job_that_succeeds_has_none(tmp_path: Path) -> None:
+def test_a_job_that_succeeds_has_no_cause(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(OWN)
     found = report(progress(*((n, 0, T) for n in range(4)), launcher=0), tmp_path)
     assert (found.cause, found.state) == (None, JobState.SUCCEEDED)
 
 
-def test_arrivals_become_sparse_but_never_wrong() -> None:
+def test_arrivals_become_sparse_and_stay_right() -> None:
     came = Arrivals()
     assert came.of(0) is None
     for second in range(2000):

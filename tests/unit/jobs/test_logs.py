@@ -54,14 +54,14 @@ def test_ranks_of_these_numbers_on_these_nodes(
         (None, "a-[1", "--node: "),
     ],
 )
-def test_ranks_and_nodes_that_the_job_has_not_are_refused(
+def test_unknown_ranks_and_nodes_are_refused(
     job: JobRecord, ranks: str | None, nodes: str | None, said: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(f"logs: {said}")):
         chosen_ranks(job, ranks, nodes)
 
 
-def test_what_is_no_regular_expression_is_refused_with_its_place() -> None:
+def test_an_invalid_regular_expression_is_refused_with_its_place() -> None:
     said = '"loss(" is not a regular expression: missing ), unterminated subpattern, at character 5'
     with pytest.raises(UsageError, match=re.escape(f"logs: --grep: {said}; put a backslash")):
         chosen_pattern("loss(")
@@ -84,19 +84,19 @@ def test_a_span_or_a_time(text: str, moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "10 minutes", "-5m", "yesterday", "999999999d"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"logs: --since: .* is neither a time span"):
         chosen_time(text, NOW)
 
 
-def test_lines_with_a_match_and_no_others() -> None:
+def test_only_lines_with_a_match_are_shown() -> None:
     lines = MatchingLines(b"n:0 | ", re.compile("(?i)LOSS|^$"), coloured=False)
     shown = lines.feed(b"Loss 1\nhm\n\nlo") + lines.skip(9) + lines.feed(b"ss\n\xffloss")
     assert shown + lines.finish() == b"n:0 | Loss 1\nn:0 | \nn:0 | \xffloss\n"
     assert lines.feed(b"1%\r2% loss\n") == b"n:0 | 1%\rn:0 | 2% loss\n"
 
 
-def test_what_was_found_is_red_where_there_are_colours() -> None:
+def test_matches_are_red_on_a_terminal() -> None:
     lines = MatchingLines(b"n:0 | ", re.compile("[0-9]*"), coloured=True)
     assert lines.feed(b"loss 12\n") == b"n:0 | loss \x1b[1;31m12\x1b[0m\n"
 
@@ -111,9 +111,7 @@ def answering(node: str, text: str) -> FakeTransport:
     return FakeTransport(node, rules=[lambda _: Answer(text)])
 
 
-def test_what_is_read_of_it_is_what_is_read_of_the_whole_log(
-    job: JobRecord, tmp_path: Path
-) -> None:
+def test_the_end_of_a_log_reads_like_the_whole_log(job: JobRecord, tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
     here.mkdir()
@@ -132,7 +130,7 @@ def test_a_node_without_the_job_has_nothing(tmp_path: Path) -> None:
     assert sent(tmp_path / "gone", "rank.0.log") == "end\n"
 
 
-def test_who_could_not_give_them(job: JobRecord, tmp_path: Path) -> None:
+def test_nodes_whose_logs_could_not_be_read(job: JobRecord, tmp_path: Path) -> None:
     tail = base64.b64encode(b"x").decode()
     cut = answering("a-1", f"tail rank.0.log 0 {tail}\n")
     gone = FakeTransport("a-2", unreachable="off")

@@ -55,7 +55,7 @@ def test_long_lines_are_split() -> None:
     assert lines.finish() == b"> y\n"
 
 
-def test_a_line_that_goes_back_to_its_start_is_behind_its_node_and_rank_there_too() -> None:
+def test_a_line_that_returns_to_its_start_repeats_the_prefix() -> None:
     lines = Lines(b"> ")
     assert lines.feed(b"\r 10%\r 20%\r\r 30%\nof Windows\r\n") == (
         b"> \r>  10%\r>  20%\r\r>  30%\n> of Windows\r\n"
@@ -134,7 +134,7 @@ def test_blocks_come_in_order_and_all_of_them() -> None:
     assert taken == blocks
 
 
-def test_without_a_hurry_a_reader_has_all_the_time(stuck: Stuck) -> None:
+def test_without_a_hurry_a_slow_reader_is_waited_for(stuck: Stuck) -> None:
     outlet = OutputWriter(stuck, is_hurried=lambda: False)
     outlet(b"a\n")
     outlet(b"b\n")
@@ -144,7 +144,7 @@ def test_without_a_hurry_a_reader_has_all_the_time(stuck: Stuck) -> None:
     assert stuck.taken == [b"a\n", b"b\n"]
 
 
-def test_in_a_hurry_a_reader_who_does_not_read_is_given_up(stuck: Stuck) -> None:
+def test_in_a_hurry_a_reader_that_does_not_read_is_abandoned(stuck: Stuck) -> None:
     hurry = threading.Event()
     outlet = OutputWriter(stuck, is_hurried=hurry.is_set)
     outlet(b"x" * (ROOM + 1))
@@ -156,7 +156,7 @@ def test_in_a_hurry_a_reader_who_does_not_read_is_given_up(stuck: Stuck) -> None
     assert time.monotonic() - began < 3
 
 
-def test_a_reader_who_is_gone_is_said_at_the_end() -> None:
+def test_a_reader_that_is_gone_is_reported_at_the_end() -> None:
     def sink(_: bytes) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
@@ -181,9 +181,7 @@ sys.stderr.write(f"{outlet.close()}\\n")
     ("is_open", "said"),
     [(True, b"its reader does not read\n"), (False, b"[Errno 32] Broken pipe\n")],
 )
-def test_a_program_ends_in_order_whatever_became_of_its_reader(
-    *, is_open: bool, said: bytes
-) -> None:
+def test_a_program_ends_normally_without_its_reader(*, is_open: bool, said: bytes) -> None:
     """No hang in a full pipe, no traceback and no exit code of Python's own for a closed one."""
     read, write = os.pipe()
     if not is_open:

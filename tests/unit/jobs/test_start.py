@@ -1,4 +1,4 @@
-"""What becomes of a job's folder on a node that cannot be made ready."""
+"""The job's folder on a node that cannot be prepared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MKDIR = """\
 """
 
 
-def test_nothing_is_left_where_there_is_room_for_the_folder_alone(tmp_path: Path) -> None:
+def test_nothing_is_left_on_a_disk_with_room_for_the_folder_only(tmp_path: Path) -> None:
     base = tmp_path / "base"
     (base / "env").mkdir(parents=True)
     (base / "env/node.env").touch()

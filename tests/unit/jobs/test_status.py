@@ -35,7 +35,7 @@ NOW = datetime.fromisoformat("2026-01-02T03:05:05.000+00:00")
 BEGINS: list[Event] = [HelperStarted(), LauncherStarted(), RankStarted(0)]
 
 
-def test_a_record_says_what_the_plan_said(job: JobRecord) -> None:
+def test_a_record_holds_the_values_of_the_plan(job: JobRecord) -> None:
     planned = plan(REQUEST)
     assert (job.job_id, job.cluster, job.primary) == ("job-1", "two", "a-1")
     assert job.job_folder == planned.job_folder
@@ -102,7 +102,7 @@ def test_what_is_not_understood_is_refused(said: str) -> None:
         parse_probe(f"job j\n{said}" if said[:1] in {"a", "l"} else said)
 
 
-def test_nodes_are_asked_without_writing_and_errors_stand_for_themselves() -> None:
+def test_a_probe_writes_nothing_and_returns_the_errors_of_nodes() -> None:
     well = FakeTransport("a", rules=[lambda _: SAID])
     off = FakeTransport("b", unreachable="b is off")
     odd = FakeTransport("c", rules=[lambda _: Answer("no\n")])
@@ -196,7 +196,7 @@ def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
     ]
 
 
-def test_the_report_of_the_end_stands_and_leftovers_are_named(
+def test_the_final_report_stays_and_remaining_processes_are_named(
     job: JobRecord, tmp_path: Path
 ) -> None:
     over = told(*BEGINS, *ENDED, LauncherEnded(0, BEGAN + 42))

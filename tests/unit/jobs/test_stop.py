@@ -16,7 +16,7 @@ def answering(node: str, text: str, exit_code: int = 0) -> FakeTransport:
     return FakeTransport(node, rules=[lambda _: Answer(text, exit_code=exit_code)])
 
 
-def test_what_was_ended_what_is_left_and_the_sizes() -> None:
+def test_the_answer_about_ended_and_remaining_processes_and_sizes() -> None:
     # A command line may hold what Python takes for ends of lines.
     odd = "python a\rb\x0bc\x0cd\x1ce\x85f\u2028g"
     said = f"ended 5 {odd} \nended 6 \nleft 6 [stuck]\nsize 12 rank.0.log\nsize 0 events\n"
@@ -51,7 +51,7 @@ def test_the_times_are_given_in_tenths_and_bound_the_command() -> None:
     assert command.timeout_s > 2.5
 
 
-def test_a_launcher_that_cannot_be_asked_is_not_waited_for() -> None:
+def test_a_launcher_that_cannot_be_ended_is_not_waited_for() -> None:
     transport = answering("a", "", exit_code=1)
     found = stop_job({"a": transport}, FOLDER, primary="a", grace_s=2, forks=4)
     assert isinstance(found["a"], CommandError)
