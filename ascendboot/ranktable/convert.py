@@ -66,7 +66,7 @@ def in_order(table: Table, order: Order) -> Table:
 
 
 def merge(tables: Sequence[Table]) -> Table:
-    """One table with the servers, or the ranks, of all in the order given, numbered anew.
+    """One table with the servers, or the ranks, of all in the order given, renumbered from 0.
 
     Raises:
         RankTableError: they are not all of one generation, or they are group lists.

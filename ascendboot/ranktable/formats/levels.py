@@ -108,7 +108,7 @@ class LevelTable(parts.Table):
 
     @classmethod
     def merged(cls, tables: Sequence[parts.Table]) -> LevelTable:
-        """The ranks of all, numbered anew."""
+        """The ranks of all, renumbered from 0."""
         own = [table for table in tables if isinstance(table, cls)]
         ranks = [rank for table in own for rank in table.rank_list]
         return own[0].model_copy(update={"rank_list": _numbered(ranks)})

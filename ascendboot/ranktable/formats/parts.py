@@ -85,7 +85,7 @@ class CountedPart(Part):
     """A part that also states counts and the like, which follow from its members."""
 
     derived: ClassVar[frozenset[str]]
-    """These members: not read, and written anew."""
+    """These members: computed when the table is written, and ignored when it is read."""
 
     @model_validator(mode="before")
     @classmethod
@@ -155,7 +155,7 @@ class Table(CountedPart, ABC):
 
     @classmethod
     def merged(cls, tables: Sequence[Table]) -> Table | None:  # noqa: ARG003 - of subclasses
-        """One table with the ranks of all, numbered anew; None where there is no such thing."""
+        """One table with the ranks of all, renumbered from 0; None where that is impossible."""
         return None
 
     @property

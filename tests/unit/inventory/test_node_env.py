@@ -63,15 +63,14 @@ def test_a_library_path_of_the_primary_alone_is_refused_where_horovodrun_would_s
     assert loaded(f"{text}env: {{LD_LIBRARY_PATH: /usr/local/lib}}\n").launcher == kind
 
 
-@pytest.mark.parametrize("kind", ["mpirun", "torchrun"])
-def test_other_launchers_hand_no_library_path_on(kind: str) -> None:
-    cluster = loaded(f"{HANDED_ON}launcher: {{kind: {kind}}}\n")
-    assert cluster.primary.env == {"LD_LIBRARY_PATH": "/opt/lib"}
-
-
-def test_by_root_info_no_horovodrun_is_ever_chosen() -> None:
-    cluster = loaded(f"{HANDED_ON}resources: {{mode: root-info}}\n")
-    assert (cluster.launcher, cluster.resource_mode) == ("auto", "root-info")
+@pytest.mark.parametrize(
+    "chosen",
+    ["launcher: {kind: mpirun}", "launcher: {kind: torchrun}", "resources: {mode: root-info}"],
+)
+def test_a_library_path_of_the_primary_is_kept_where_horovodrun_is_never_chosen(
+    chosen: str,
+) -> None:
+    cluster = loaded(f"{HANDED_ON}{chosen}\n")
     assert cluster.primary.env == {"LD_LIBRARY_PATH": "/opt/lib"}
 
 

@@ -24,8 +24,7 @@ resources: {file: tables/own.json}
 
 
 @pytest.fixture(name="here")
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def _here(tmp_path: Path) -> Path:
     (tmp_path / "tables").mkdir()
     return tmp_path
 

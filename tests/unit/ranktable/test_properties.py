@@ -19,7 +19,7 @@ from ascendboot.ranktable.show import differences
 from ascendboot.ranktable.text import from_text, lines_of
 from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.examples import DROP
-from tests.unit.ranktable.generated import TABLES, level_tables, server_tables
+from tests.unit.ranktable.generated import TABLES, server_tables
 
 SOME = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -112,38 +112,6 @@ def test_one_broken_member_is_named_by_its_rule(
     assert (rule in named) == (is_a_change and not only_between_pods)
     lines = lines_of(text, [problem.path for problem in problems])
     assert set(lines.values()) <= {1}
-
-
-@SOME
-@given(level_tables(), st.integers(0, 99), st.data())
-def test_one_broken_rank_of_version_2_is_named_by_its_rule(
-    table: Any, at: int, data: st.DataObject
-) -> None:
-    document = json.loads(table.to_json())
-    rank = document["rank_list"][at % len(document["rank_list"])]
-    level = rank["level_list"][-1]
-    rule, part, name, value = data.draw(
-        st.sampled_from(
-            [
-                ("not-an-integer", rank, "rank_id", "0"),
-                ("rank-ids", rank, "rank_id", 65000),
-                ("out-of-range", rank, "local_id", 65),
-                ("device-id", rank, "device_id", 65),
-                ("port", rank, "device_port", 0),
-                ("empty", rank, "level_list", []),
-                ("out-of-range", level, "net_layer", 8),
-                ("not-among", level, "net_type", "MESH"),
-                ("wrong-type", level, "rank_addr_list", "none"),
-                ("count", document, "rank_count", 65000),
-                ("missing", document, "rank_count", None),
-            ]
-        )
-    )
-    part[name] = value
-    if value is None:
-        del part[name]
-    problems = validate_table(from_text("t.json", json.dumps(document)))
-    assert rule in {problem.id for problem in problems}
 
 
 @SOME

@@ -76,7 +76,6 @@ CASES: list[tuple[str, str, object, str]] = [
     ("1.2", "super_pod_list", DROP, "pods-missing"),
     ("1.2", "super_pod_list/0/super_pod_id", "1", "pod-twice"),
     ("1.2", "super_pod_list/2", "not an object", "wrong-type"),
-    ("1.2", "super_pod_list/0", "not an object", "wrong-type pod-servers"),
     ("1.2", "super_pod_list/0/super_pod_id", "", "empty"),
     ("1.2", "super_pod_list/0/super_pod_id", "p" * 128, "too-long"),
     ("1.2", "super_pod_list/0/server_list/0/server_id", "node_9", "pod-server pod-servers"),
@@ -216,6 +215,7 @@ WIDER: list[tuple[str | Document, Document, Product | None, Job | None, str]] = 
     (v10(2, 3), {}, "910", None, "e:device-set"),
     (v10(2, 3), {}, "a2", None, ""),
     (v10(2, 9), {}, "a2", None, ""),
+    (v10(2, 9), {}, "a3", None, ""),
     (v10(2, 9), {}, None, None, "w:device-id"),
     (v10(2, 9), {}, "910", None, "e:device-id e:device-set"),
     (v10(1, 17), {}, "a2", None, "e:device-id"),
@@ -234,6 +234,7 @@ WIDER: list[tuple[str | Document, Document, Product | None, Job | None, str]] = 
     ("1.0", {f"{RANK0}/device_id": "5"}, "a2", "rec-sdk-tf", "e:rec-sdk-devices"),
     ("1.0", {f"{RANK0}/device_id": "5"}, "910", None, "e:device-set w:rec-sdk-devices"),
     ("1.0", LAST_DROPPED, "a2", None, "w:device-count w:rec-sdk-devices"),
+    ("1.0", LAST_DROPPED, "a3", None, "w:device-count w:rec-sdk-devices"),
     ("1.0", LAST_DROPPED, "910", "rec-sdk-tf", "e:device-count e:rec-sdk-devices"),
     (
         "1.0",

@@ -67,14 +67,10 @@ def test_the_file_s_mode_and_link_are_noted(tmp_path: Path) -> None:
     path.write_text("{}")
     path.chmod(0o664)
     link.symlink_to(path)
-    assert (text_module.read(str(path)).mode, text_module.read(str(path)).is_symlink) == (
-        0o664,
-        False,
-    )
-    assert (text_module.read(str(link)).mode, text_module.read(str(link)).is_symlink) == (
-        0o664,
-        True,
-    )
+    noted = [
+        (text_module.read(str(p)).mode, text_module.read(str(p)).is_symlink) for p in (path, link)
+    ]
+    assert noted == [(0o664, False), (0o664, True)]
 
 
 def test_what_is_no_file_is_named_and_nothing_hangs(tmp_path: Path) -> None:
