@@ -24,7 +24,6 @@ WITHOUT_CM = {word: PRODUCT_NAMES[word] for word in ("a3", "a5")}
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _LAST_PORT = 65535
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Data(BaseModel):
@@ -243,8 +242,8 @@ class Variable(_Data):
 @cache
 def variables() -> dict[str, Variable]:
     """All variables by name, in the order of the reference page."""
-    text = files("ascendboot.hccl").joinpath("variables.yaml").read_text(encoding="utf-8")
-    listed = TypeAdapter(list[Variable]).validate_python(yaml.load(text, _LOADER))  # noqa: S506
+    text = (files("ascendboot.hccl") / "variables.yaml").read_bytes()
+    listed = TypeAdapter(list[Variable]).validate_python(yaml.safe_load(text))
     return {variable.name: variable for variable in listed}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -32,8 +32,6 @@ BY_PRODUCT = frozenset(
 
 POD_ORDER, LOCAL_ID_TWICE = "pod-order", "local-id-twice"
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 class Rule(BaseModel):
     """One rule; `hccl` is HCCL's message with the values to fill in between braces."""
@@ -54,8 +52,8 @@ class Rule(BaseModel):
 @cache
 def rules() -> dict[str, Rule]:
     """All rules by id, in the order of the reference page."""
-    text = files("ascendboot.ranktable").joinpath("rules.yaml").read_text(encoding="utf-8")
-    found = TypeAdapter(list[Rule]).validate_python(yaml.load(text, _LOADER))  # noqa: S506 - safe
+    text = (files("ascendboot.ranktable") / "rules.yaml").read_bytes()
+    found = TypeAdapter(list[Rule]).validate_python(yaml.safe_load(text))
     return {rule.id: rule for rule in found}
 
 

@@ -162,7 +162,8 @@ def test_offline_the_inventory_s_devices_are_written_in_its_order(
             2,
             (
                 "could not write version 2.0: what is missing is local_id and level_list of "
-                "192.0.2.10 device 0 and 5 more; the servers of 950 have them in /etc/hccl_rootinfo.json"
+                "192.0.2.10 device 0 and 5 more; the servers of 950 have them in "
+                "/etc/hccl_rootinfo.json"
             ),
         ),
         ({"job": "rec-sdk-tf"}, 1, "the new table is refused and was not written"),
