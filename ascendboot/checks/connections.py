@@ -77,7 +77,7 @@ def _shape(ping: PingProbe, answer: Unanswered) -> str:
 def _is_refuted(ping: PingProbe, answer: Unanswered) -> bool:
     """Whether the tool's failure means that the device is not reached.
 
-    `-hccs_ping` fails also on versions that lack it, and none documents which do: only counts tell.
+    Versions without `-hccs_ping` are not documented, so a failure of that may mean its absence.
     """
     return answer.kind == "failed" and ping.command == "ping"
 

@@ -44,7 +44,7 @@ def health_findings(
         printed = " and ".join(f'"{word}"' for word in unknown)
         text = (
             f"could not see how {finding.devices_are(affected)}: "
-            f"npu-smi info says {printed}, none of {', '.join(('OK', *_HEALTH_LEVELS))}"
+            f"npu-smi info reports {printed}, none of {', '.join(('OK', *_HEALTH_LEVELS))}"
         )
         remedy = "Look at npu-smi info -t health"
         yield finding.warning("device-health-unknown", (node,), text, remedy)
@@ -215,7 +215,7 @@ def _root_info(node: Node, node_facts: NodeFacts, info: RootInfo) -> finding.Fin
     try:
         places = device_places(info.text, ROOT_INFO)
         lacking = sorted(i for i in derive.device_ids(node, node_facts) if i not in places)
-        text = f"{ROOT_INFO} says nothing of {finding.devices(lacking)}" if lacking else ""
+        text = f"{ROOT_INFO} has no entry for {finding.devices(lacking)}" if lacking else ""
     except RankTableError as problem:
         text = str(problem)
     if text:

@@ -103,7 +103,7 @@ def too_old(
         if tool.release < (major, minor)
     ]
     if unknown:
-        text = f"{tool.path} is of OpenSSH {tool.version}, which does not know {', '.join(unknown)}"
+        text = f"{tool.path} is of OpenSSH {tool.version}, which lacks {', '.join(unknown)}"
         yield error(id_, (node.name,), text, remedy)
 
 

@@ -31,14 +31,19 @@ def products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, Prod
     return {name: next((p for p in PRODUCTS if p == word), None) for name, word in words.items()}
 
 
+def known_products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Product]:
+    """The products of all nodes, each once."""
+    return sorted({product for product in products(cluster, facts).values() if product})
+
+
 def made_table(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Table:
     """The table that setup writes; rank N is slot N of the placement.
 
     Raises:
-        RankTableError: the nodes do not tell what it must say.
+        RankTableError: an answer of the nodes that it needs is missing.
     """
-    known = {product for product in products(cluster, facts).values() if product}
-    product = known.pop() if len(known) == 1 else None
+    known = known_products(cluster, facts)
+    product = known[0] if len(known) == 1 else None
     members = [member(node, facts[node.name]) for node in cluster.rank_order]
     return build(members, generation_for(product, members), "given", product)
 
@@ -79,8 +84,7 @@ def rank_table_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findin
     """What keeps a rank table from being made, or from being read by HCCL."""
     if cluster.resource_mode != "rank-table":
         return
-    of_nodes = products(cluster, facts)
-    known = sorted({product for product in of_nodes.values() if product})
+    of_nodes, known = products(cluster, facts), known_products(cluster, facts)
     product = known[0] if len(known) == 1 else None
     if cluster.own_table is not None:
         yield from _own_table(cluster.own_table, cluster, facts)
@@ -97,7 +101,7 @@ def rank_table_text(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
     """The rank table of every node: the inventory's own file, else a generated one.
 
     Raises:
-        RankTableError: the nodes do not tell what it must say.
+        RankTableError: an answer of the nodes that it needs is missing.
     """
     own = cluster.own_table
     return made_table(cluster, facts).to_json() if own is None else own.text
@@ -105,8 +109,8 @@ def rank_table_text(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
 
 def rank_table_words(cluster: Cluster, facts: Mapping[str, NodeFacts], text: str) -> str:
     """What reports say of the rank table that is written: its generation, and for whose HCCL."""
-    kinds = sorted({product for product in products(cluster, facts).values() if product})
-    readers = f", for {' and '.join(CALLED[product] for product in kinds)}" if kinds else ""
+    known = known_products(cluster, facts)
+    readers = f", for {' and '.join(CALLED[product] for product in known)}" if known else ""
     own = "" if cluster.own_table is None else ", the inventory's own"
     generation = generation_of(table_in(from_text("", text)))
     return f"rank table: {FORMATS[generation].called}{readers}{own}"
@@ -142,7 +146,7 @@ def _own_table(own: OwnTable, cluster: Cluster, facts: Mapping[str, NodeFacts]) 
     is_a3 = {*of_nodes.values()} - {None} == {"a3"}
     for name, pods in derive.pods_of(cluster, facts).items():
         if pods and is_a3 and own.generation == "1.0" and len(cluster.nodes) > 1:
-            text = "the NPUs are in a super pod, and the rank table says nothing of it"
+            text = "the NPUs are in a super pod, and the rank table has no super pods"
             yield warning("rank-table-without-pods", (name,), text, remedy)
 
 

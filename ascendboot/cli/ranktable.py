@@ -12,7 +12,7 @@ from pathlib import Path
 from invoke.collection import Collection
 from invoke.context import Context
 
-from ascendboot.checks.rank_table import level_places, member, products
+from ascendboot.checks.rank_table import known_products, level_places, member
 from ascendboot.cli.common import among, end
 from ascendboot.cli.session import Session
 from ascendboot.cli.verbs import FORKS, Call, cluster_verb, verb
@@ -466,7 +466,7 @@ def _product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product 
     Raises:
         AscendbootError: nodes have NPUs of different products.
     """
-    known = sorted({product for product in products(cluster, found).values() if product})
+    known = known_products(cluster, found)
     if len(known) > 1:
         raise AscendbootError(
             f"the nodes have NPUs of different products: {' and '.join(known)}; a rank table is "

@@ -232,7 +232,7 @@ def script_findings(script: str, opening: str, nodes: tuple[str, ...]) -> findin
 
 
 def _devices(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findings:
-    """Finds devices of the job that are absent, ill, in use, or not in the container."""
+    """Finds devices of the job that are absent, unhealthy, in use, or not in the container."""
     used, present = job.devices[node], value_of(probe.present) or ()
     absent = [id_ for id_ in sorted(used) if present and id_ not in present]
     if absent:

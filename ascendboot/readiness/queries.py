@@ -256,7 +256,7 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
         "disk": ("measure the free disk space", _disk),
     }
     if with_versions:
-        parts["packages"] = (f"ask {job.python} for packages", _packages)
+        parts["packages"] = (f"list the packages of {job.python}", _packages)
     if data:
         parts["data"] = ("look for the data", _data)
     # Only containers hide devices.

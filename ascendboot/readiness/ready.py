@@ -103,12 +103,12 @@ def check_readiness(
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
     job = queries.job_requirements(cluster, record, path, skipped)
 
-    def ask(node: Node) -> NodeReply:
+    def query_node(node: Node) -> NodeReply:
         sides = Sides(hosts[node.name], transports[node.name])
         left = record.nodes[node.name]
         return _query_node(node, sides, cluster, left, job=job, sending=sending)
 
-    answers = on_each(cluster.nodes, ask, forks=forks)
+    answers = on_each(cluster.nodes, query_node, forks=forks)
     replies = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
     failures = grouped((a.message, name) for name, a in answers.items() if isinstance(a, NodeError))
     is_copied = not any(reply.has_script for reply in replies.values()) and Path(script).is_file()

@@ -27,7 +27,7 @@ from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import on_each
 
 MODULES = {"mpi": "mpi4py", "gloo": "torch"}
-"""By the way in which the ranks meet."""
+"""The Python module for each way in which ranks meet."""
 _GRACE_S = {"mpi": 1.0, "gloo": 3.0}
 """Ranks have nothing to save; torchrun itself takes seconds to end on a busy node."""
 
@@ -99,7 +99,7 @@ def no_library(way: str, python: str, lacking: Mapping[str, Collection[str]]) ->
     nodes = tuple(node for node, of_node in lacking.items() if way in of_node)
     if not nodes:
         return None
-    # What only some lack is what the others have: they would not meet by anything else.
+    # If only some nodes lack it, the others have it, so no other way is named.
     other = " (or torch, for gloo)" if way == "mpi" and len(nodes) == len(lacking) else ""
     text = f"the preflight could not be run: no module {MODULES[way]} for {python}"
     remedy = f"It needs {NEEDED[way]}{other}; install it there, or state another code.python"

@@ -126,7 +126,7 @@ _LACKING = {
 def test_13_an_sshd_that_does_not_know_our_options_is_named(version: str, unknown: str) -> None:
     seen = running(sshd=Answered(Sshd("/usr/sbin/sshd", version)))
     assert messages(ALONE, seen) == [
-        f"sshd-old error lab-1: /usr/sbin/sshd is of OpenSSH {version}, which does not know "
+        f"sshd-old error lab-1: /usr/sbin/sshd is of OpenSSH {version}, which lacks "
         f"{each}. Install OpenSSH 7.4 or later in the image of {IMAGE}"
         for each in [unknown]
         if each

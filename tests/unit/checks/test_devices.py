@@ -123,7 +123,7 @@ def test_an_unknown_health_of_one_device_hides_no_alarm_of_another() -> None:
     assert second(health=health) == (
         "device-health error lab-2: npu-smi info reports device 2 as Alarm, not OK\n"
         "device-health-unknown warning lab-2: could not see how devices 1,3-4 are: npu-smi info "
-        'says "NA" and "", none of OK, Critical, Alarm, Warning, UNKNOWN'
+        'reports "NA" and "", none of OK, Critical, Alarm, Warning, UNKNOWN'
     )
     assert found(using(0, 5), facts(1), facts(2, health=health)) == ""
 

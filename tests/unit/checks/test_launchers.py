@@ -110,7 +110,7 @@ def test_13_an_ssh_that_does_not_know_our_options_is_named_on_the_primary_alone(
     old, enough = (Answered(Program("/usr/bin/ssh", version)) for version in ("7.2p2", "7.4p1"))
     assert well.found(well.TWO, well.facts(1, ssh=enough), well.facts(2, ssh=old)) == ""
     assert well.found(well.TWO, well.facts(1, ssh=old), well.facts(2)) == (
-        "ssh-old error lab-1: /usr/bin/ssh is of OpenSSH 7.2p2, which does not know "
+        "ssh-old error lab-1: /usr/bin/ssh is of OpenSSH 7.2p2, which lacks "
         "IdentityAgent (since 7.3)"
     )
 

@@ -182,7 +182,7 @@ def test_950_with_root_info_is_well_and_without_it_is_not() -> None:
         ({"rank_count": 3}, "rank_count is 3, and rank_list has 2"),
         ({"rank_list": {}}, "could not be understood: rank_list is no list"),
         ({"rank_list": [3]}, "could not be understood: rank_list[0] is no object"),
-        ({"rank_count": 1, "rank_list": ONE_DEVICE}, "says nothing of device 0"),
+        ({"rank_count": 1, "rank_list": ONE_DEVICE}, "has no entry for device 0"),
         ({"rank_list": ONE_DEVICE * 2}, "a device_id is there twice"),
     ],
 )

@@ -66,15 +66,15 @@ def test_what_the_launcher_or_a_script_of_this_side_uses_is_used() -> None:
 
 
 BUSY = Unanswered("busy", "npu-smi is busy")
-SILENT = Unanswered("failed", "could not ask python3 for packages: Killed")
+SILENT = Unanswered("failed", "could not list the packages of python3: Killed")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"packages": SILENT}, f"packages warning lab-2: {SILENT.message}; it was not checked"),
-        (  # one query without an answer is one warning
-            {"holders": BUSY, "present": BUSY, "health": BUSY},
+        (  # health comes from the same table as the holders
+            {"holders": BUSY, "present": BUSY, "health": SILENT},
             "devices warning lab-2: npu-smi is busy; it was not checked",
         ),
         (
@@ -84,7 +84,7 @@ SILENT = Unanswered("failed", "could not ask python3 for packages: Killed")
         (
             {
                 "lacks": Answered(("no program python9; install it",)),
-                "packages": Unanswered("missing", "could not ask python9 for packages"),
+                "packages": Unanswered("missing", "could not list the packages of python9"),
             },
             "programs error lab-2: no program python9; install it",
         ),
@@ -158,7 +158,7 @@ def test_devices_of_the_job_that_are_not_healthy() -> None:
         "devices error lab-2: npu-smi info reports device 2 as Critical, not OK; look at …\n"
         "devices error lab-2: npu-smi info reports device 3 as Alarm, not OK; look at …\n"
         "devices warning lab-2: npu-smi info reports device 0 as Warning, not OK; look at …\n"
-        'devices warning lab-2: could not see how device 1 is: npu-smi info says "NA", …'
+        'devices warning lab-2: could not see how device 1 is: npu-smi info reports "NA", …'
     )
     assert alike("\n".join(second(health=health)), pattern)
     assert second(replace(JOB, skipped=frozenset({"devices"})), health=health) == []
