@@ -1,4 +1,4 @@
-"""What tests need of the machine: without it a developer's machine skips them, and CI fails."""
+"""What tests need from the machine: where it is missing, tests are skipped, and in CI they fail."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 LONG = pytest.mark.skipif(
     os.environ.get("ASCENDBOOT_LONG_TESTS") != "1",
-    reason="the same in another way, for which CI has no time; ASCENDBOOT_LONG_TESTS=1 asks for it",
+    reason="a variant for which CI has no time; set ASCENDBOOT_LONG_TESTS=1 to run it",
 )
-"""What takes long and is shown in one way by a test that always runs."""
+"""Marks slow variants of a test that always runs."""
 
 
 def missing(what: str) -> NoReturn:
-    """Skip a test; with CI=true it fails, for what is skipped there is shown by nobody."""
+    """Skip a test; with CI=true, fail it, because no other run would show the same."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"{what}; with CI=true this is no reason to skip", pytrace=False)
     pytest.skip(what)

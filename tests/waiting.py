@@ -1,4 +1,4 @@
-"""Waiting for what nobody announces."""
+"""Waits for a condition."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 
 def wait_until(true: Callable[[], bool], *, seconds: float = 300.0) -> None:
-    """Return as soon as it is true; an error where it is not in time."""
+    """Return as soon as the condition is true; fail after the time limit."""
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end, f"it did not come about within {seconds:g} s"
+        assert time.monotonic() < end, f"the condition was not met within {seconds:g} s"
         time.sleep(0.05)

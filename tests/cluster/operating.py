@@ -1,4 +1,4 @@
-"""An operator at the practice cluster: calls ascendboot as people do and looks at the nodes."""
+"""An operator of the practice cluster: runs ascendboot and inspects the nodes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ascendboot.lab.cluster import Lab
 
 PROGRAM = str(Path(sys.executable).with_name("ascendboot"))
 BASE = "/var/lib/ascendboot/lab"
 CUT = 'for pid in $(ps -o pid= --ppid "$(cat /run/sshd.pid)"); do kill -9 "$pid"; done'
-"""Ends every login that somebody has from outside; the servers themselves stay."""
+"""Ends every login from outside; the SSH server itself keeps running."""
 
 _MEASURE = """\
 import os, signal, subprocess, sys
@@ -28,7 +30,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def measured(to: Path, *words: str) -> list[str]:
-    """ascendboot called with `words`; its peak memory in KiB is written to the file `to`.
+    """Return a command that runs ascendboot and writes its peak memory in KiB to the file `to`.
 
     From a small process: Linux counts what the caller of a program takes at that moment as the
     program's own, and of a pytest that is hundreds of MB. Ctrl-C is for both, as of a terminal.
@@ -56,7 +58,7 @@ class Ended:
         return json.loads(self.out)
 
     def outcomes(self, *wanted: str) -> list[tuple[str, str, str]]:
-        """Node, step and outcome of the results of a report, of the wanted outcomes alone."""
+        """Node, step and outcome of each result, or of those with the wanted outcomes."""
         return [
             (r["node"], r["step"], r["outcome"])
             for r in self.json["results"]
@@ -64,12 +66,12 @@ class Ended:
         ]
 
     def details(self, outcome: str) -> list[str]:
-        """What a report says about every result with this outcome."""
+        """The details of all results with this outcome."""
         return [r["detail"] for r in self.json["results"] if r["outcome"] == outcome]
 
 
 def ascendboot(directory: Path, *words: str, stdin: str = "") -> tuple[int, str, str]:
-    """Exit code and what was said on both streams, of ascendboot called in a directory."""
+    """Run ascendboot in a directory; exit code, standard output and standard error."""
     done = subprocess.run(
         [PROGRAM, *words],
         capture_output=True,
@@ -117,24 +119,54 @@ class Operator:
         return self.call("setup", "--inventory", path, "--json", *args)
 
     def sh(self, node: str, script: str) -> str:
-        """What a shell script prints on a node, run past every sshd."""
+        """Run a shell script on a node, without SSH; its output."""
         done = self.lab.exec(node, ["bash", "-c", script])
         return done.stdout.decode(errors="replace")
 
+    def on_all(self, script: str) -> list[str]:
+        """Run a shell script on every node; the outputs in order."""
+        return [self.sh(node.name, script) for node in self.lab.nodes]
+
     def inside(self, node: str, script: str) -> str:
-        """What a shell script prints in the container of a node."""
+        """Run a shell script in a node's container; its output."""
         argv = ["podman", "exec", "-i", "rec-sdk", "bash", "-s"]
         return self.lab.exec(node, argv, input=script.encode()).stdout.decode(errors="replace")
 
     def put(self, node: str, path: str, text: str, mode: str = "755") -> None:
-        """A file on a node."""
+        """Write a file on a node."""
         script = f'mkdir -p "$(dirname {path})"; cat >{path}; chmod {mode} {path}'
         self.lab.exec(node, ["bash", "-c", script], input=text.encode())
 
+    def take_port(self, node: str, port: int) -> str:
+        """Start a program that listens on a port of a node; its pid."""
+        listen = (
+            f'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",{port}));'
+            ' print("up",flush=True); time.sleep(1000)\' </dev/null >/tmp/up 2>&1 & echo $!;'
+            " until grep -q up /tmp/up; do sleep 0.05; done"
+        )
+        return self.sh(node, listen).strip()
+
+    def start_long_job(self, *args: str) -> str:
+        """Start a job that does not end by itself; its id, once it has begun on all nodes."""
+        (self.lab.directory / "long.py").write_text("import time\ntime.sleep(1000)\n")
+        job_id = self.call("train", "long.py", "--detach", *args).out.strip()
+        begun = f"until grep -q ' pid ' {BASE}/jobs/{job_id}/events; do sleep 0.1; done"
+        self.on_all(f'timeout 50 bash -c "{begun}"')
+        return job_id
+
     def wipe(self) -> None:
-        """Take everything of ascendboot away from all nodes."""
-        for node in self.lab.nodes:
-            self.lab.exec(node.name, ["bash", "-c", _WIPE])
+        """Remove everything of ascendboot from all nodes."""
+        self.on_all(_WIPE)
+
+    def document(self) -> Any:
+        """The lab's inventory as a value, which a test may change."""
+        return yaml.safe_load(self.lab.inventory.read_text())
+
+    def inventory(self, name: str, document: Any = None, **keys: object) -> Path:
+        """Write the lab's inventory, or a document made from it, with other top-level keys."""
+        path = self.lab.directory / name
+        path.write_text(yaml.safe_dump({**(document or self.document()), **keys}))
+        return path
 
     def inventory_with(self, name: str, *changes: tuple[str, str]) -> Path:
         """A copy of the lab's inventory with some texts replaced, each of which must occur."""
@@ -152,8 +184,8 @@ class Operator:
             "for f in $(grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ); do "
             "tr '\\0' ' ' <${f%environ}cmdline; echo; done 2>/dev/null; true"
         )
-        found = {node.name: self.sh(node.name, script).strip() for node in self.lab.nodes}
-        return {name: text for name, text in found.items() if text}
+        found = zip(self.lab.nodes, self.on_all(script), strict=True)
+        return {node.name: text.strip() for node, text in found if text.strip()}
 
 
 def ssh(

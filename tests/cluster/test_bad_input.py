@@ -1,44 +1,21 @@
-"""Jobs and servers that are out of order, on the practice cluster; each test is one bad input."""
+"""Jobs and servers with faults, on the practice cluster; each test covers one fault."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 
-from ascendboot.facts.parsers import software
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, CUT, Operator, heal, measured, set_up
+from tests.cluster.operating import BASE, CUT, Operator, heal, set_up
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
 MB = 1_000_000
-FLOOD = 100 * MB
-MOST_MEMORY_MB = 120
-"""Of the operator's process: it was seen to need 90, and the flood would come on top of that."""
-
-# Rank 0: very many lines. Rank 1: one line without an end. Rank 2: no text at all.
-TALKS = f"""\
-import os, random
-rank = int(os.environ["RANK"])
-random.seed(rank)
-block = {{
-    0: b"".join(b"%07d %s\\n" % (i, b"x" * 91) for i in range(10_000)) * 100,
-    1: b"y" * {20 * MB},
-    2: random.randbytes({10 * MB}),
-    3: b"done\\n",
-}}[rank]
-done = 0
-while done < len(block):
-    done += os.write(1, block[done : done + 65536])
-"""
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(300)\n"
 ENDS = f"""\
 import os, pathlib, time
@@ -71,14 +48,13 @@ print("last words of", os.environ["RANK"])
 def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
     """Two nodes of two devices, set up."""
     lab = bring_up_once(nodes=2, devices=2)
-    return set_up(lab, talks=TALKS, waits=WAITS, ends=ENDS, floods=FLOODS, outgrows=OUTGROWS)
+    return set_up(lab, waits=WAITS, ends=ENDS, floods=FLOODS, outgrows=OUTGROWS)
 
 
 @pytest.fixture
 def operator(cluster: Operator) -> Iterator[Operator]:
-    """The cluster without a fault or a job, before and after."""
-    for node in cluster.lab.nodes:
-        cluster.sh(node.name, f"rm -f {BASE}/go")
+    """The cluster, without faults and jobs before and after each test."""
+    cluster.on_all(f"rm -f {BASE}/go")
     yield cluster
     heal(cluster.lab)
     assert cluster.job_processes() == {}
@@ -86,49 +62,6 @@ def operator(cluster: Operator) -> Iterator[Operator]:
 
 def mount(*words: str) -> None:
     subprocess.run(["/bin/mount", *words], check=True)
-
-
-# ------------------------------------------------------------------------------- what a job prints
-
-
-def talked(rank: int) -> str:
-    """The digest of what a rank prints, by its own words."""
-    scope: dict[str, object] = {}
-    words = TALKS.partition("done = 0")[0].replace('os.environ["RANK"]', str(rank))
-    exec(words, scope)  # noqa: S102 - the script of this test
-    block = scope["block"]
-    assert isinstance(block, bytes)
-    return hashlib.sha256(block).hexdigest()
-
-
-def test_a_flood_of_lines_a_line_without_end_and_bytes_that_are_no_text(
-    operator: Operator,
-) -> None:
-    screen, peak = operator.lab.directory / "screen", operator.lab.directory / "peak"
-    with screen.open("wb") as out, (operator.lab.directory / "errors").open("wb") as err:
-        process = subprocess.Popen(
-            measured(peak, "train", "talks.py"),
-            cwd=operator.lab.directory,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-        )
-        process.wait()
-    errors = (operator.lab.directory / "errors").read_text()
-    assert process.returncode == 0, errors
-    assert int(peak.read_text()) / 1024 < MOST_MEMORY_MB
-    [folder] = (operator.lab.directory / ".ascendboot/runs").glob("*/rank.0.log")
-    for rank in range(4):
-        log = folder.with_name(f"rank.{rank}.log").read_bytes()
-        assert hashlib.sha256(log).hexdigest() == talked(rank), rank
-    shown = {b"lab-1:0": 0, b"lab-1:1": 0, b"lab-2:2": 0, b"lab-2:3": 0}
-    with screen.open("rb") as lines:
-        for line in lines:
-            who, _, text = line.partition(b" | ")
-            shown[who] += len(text)
-    assert shown[b"lab-1:0"] == FLOOD
-    assert shown[b"lab-1:1"] == 20 * MB + 20  # a line of more than 1 MiB is shown in pieces
-    assert shown[b"lab-2:3"] == len(b"done\n")
 
 
 # ------------------------------------------------------------------------- the way to the primary
@@ -154,8 +87,7 @@ def test_item_11_a_job_that_goes_on_while_a_connection_is_lost_ends_with_its_own
 
     # No login while the ranks end: what they did meanwhile is read from the node.
     operator.sh(node, f"kill -STOP $(cat /run/sshd.pid); {CUT}")
-    for other in operator.lab.nodes:
-        operator.sh(other.name, f"touch {BASE}/go")
+    operator.on_all(f"touch {BASE}/go")
     over = f"grep -c '^rank . exit 0' {BASE}/jobs/{match[1]}/events; :"
     wait_until(lambda: operator.sh(node, over).strip() == "2")
     operator.sh(node, "kill -CONT $(cat /run/sshd.pid)")
@@ -178,33 +110,11 @@ def test_item_11_a_job_that_goes_on_while_a_connection_is_lost_ends_with_its_own
 # ------------------------------------------------------------------------------- a node's own disk
 
 
-def test_a_full_disk_on_one_node_starts_nothing_and_setup_names_it(operator: Operator) -> None:
-    jobs = operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true")
-    operator.lab.fault("lab-2", "disk-full")
-    refused = operator.call("train", "waits.py")
-    setup = operator.setup()
-    operator.lab.undo("lab-2", "disk-full")
-    assert refused.code == 125
-    assert refused.err.splitlines() == [
-        (
-            "lab-2: only 0 MB and 0 inodes are free on / for the logs of ranks; free 100 MB and "
-            "1000 inodes"
-        ),
-        "The job was not started.",
-    ]
-    assert operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true") == jobs
-    assert setup.code == 1
-    assert any("only 0 MB and 0 inodes are free on /." in d for d in setup.details("blocked")), (
-        setup.details("blocked")
-    )
-
-
 @pytest.mark.parametrize("node", ["lab-1", "lab-2"])
 def test_a_disk_that_gets_full_under_a_job_ends_it_and_names_the_node(
     operator: Operator, node: str
 ) -> None:
-    for name in ("lab-1", "lab-2"):
-        operator.sh(name, f"touch {BASE}/hold")
+    operator.on_all(f"touch {BASE}/hold")
     train = operator.start("train", "floods.py", "--json")
     assert train.stderr is not None
     match = re.match(r"job (\S+): starting", train.stderr.readline())
@@ -215,8 +125,7 @@ def test_a_disk_that_gets_full_under_a_job_ends_it_and_names_the_node(
     # The end of the job is recorded on this disk, too: room for it is reserved.
     assert operator.sh(node, f"stat -c %b {job}/events") == "1024\n"
     operator.lab.fault(node, "disk-full")
-    for name in ("lab-1", "lab-2"):
-        operator.sh(name, f"rm {BASE}/hold")
+    operator.on_all(f"rm {BASE}/hold")
     out, said = train.communicate(timeout=300)
     report = json.loads(out)
     assert (train.returncode, report["state"], report["exit_code"]) == (1, "failed", 1)
@@ -231,8 +140,7 @@ def test_a_disk_of_the_operator_that_gets_full_ends_no_job_and_logs_goes_on(
     operator: Operator,
 ) -> None:
     runs = operator.lab.directory / ".ascendboot/runs"
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"touch {BASE}/hold")
+    operator.on_all(f"touch {BASE}/hold")
     mount("-t", "tmpfs", "-o", "size=128m", "tmpfs", str(runs))
     try:
         train = operator.start("train", "floods.py", "--json")
@@ -242,8 +150,7 @@ def test_a_disk_of_the_operator_that_gets_full_ends_no_job_and_logs_goes_on(
         copies = [runs / match[1] / f"rank.{rank}.log" for rank in range(4)]
         wait_until(lambda: [c.is_file() and c.read_bytes() for c in copies] == [b"ready\n"] * 4)
         mount("-o", "remount,size=2m", str(runs))
-        for node in operator.lab.nodes:
-            operator.sh(node.name, f"rm {BASE}/hold")
+        operator.on_all(f"rm {BASE}/hold")
         out, said = train.communicate(timeout=300)
         assert (train.returncode, json.loads(out)["state"]) == (0, "succeeded"), said
         full = r"^rank\.[0-3]\.log: could not keep the whole output: .*No space left on device$"
@@ -258,9 +165,7 @@ def test_a_disk_of_the_operator_that_gets_full_ends_no_job_and_logs_goes_on(
 def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
     operator: Operator,
 ) -> None:
-    limited = operator.lab.directory / "limited.yaml"
-    limited.write_text(f"{operator.lab.inventory.read_text()}\nlogs: {{max_size: 16 MiB}}\n")
-    with_it = ("--inventory", str(limited))
+    with_it = ("--inventory", str(operator.inventory("limited.yaml", logs={"max_size": "16 MiB"})))
     job_id = operator.call("train", "outgrows.py", "--detach", *with_it).out.strip()
     launcher = f"{BASE}/jobs/{job_id}/launcher.log"
     operator.sh(
@@ -273,8 +178,7 @@ def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
         return all(int(s) > 39 * MB and int(b) * 512 < 17 << 20 for s, b in lines)
 
     wait_until(lambda: is_small("lab-1") and is_small("lab-2"))
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"touch {BASE}/go")
+    operator.on_all(f"touch {BASE}/go")
     last = operator.call("logs", "--follow", "--tail", "1", "--rank", "3", *with_it)
     assert last.out.splitlines()[-1:] == ["lab-2:3 | last words of 3"]
     shown = operator.call("logs", "--rank", "0", *with_it).out.splitlines()
@@ -350,36 +254,10 @@ def test_a_place_of_ours_where_nothing_may_be_run_is_named_before_a_job(
     assert operator.setup().code == 0
 
 
-def test_another_open_mpi_and_another_horovod_on_one_node_are_named(operator: Operator) -> None:
-    """The programs are stand-ins that say what the real ones of these versions say."""
-    for node, horovod in (("lab-1", "0.28.1"), ("lab-2", "0.27.0")):
-        operator.put(node, "/opt/py/bin/python3", '#!/bin/sh\nexec /usr/local/bin/python3 "$@"\n')
-        operator.put(node, "/opt/py/bin/horovodrun", f"#!/bin/sh\necho {horovod}\n")
-    says = "mpirun (Open MPI) 4.0.5\n\nReport bugs to http://www.open-mpi.org/community/help/"
-    operator.put("lab-2", "/usr/local/bin/mpirun", f"#!/bin/sh\necho '{says}'\n")
-    document = yaml.safe_load(operator.lab.inventory.read_text())
-    document["code"]["python"] = "/opt/py/bin/python3"
-    document["launcher"] = {"kind": "mpirun"}
-    other = operator.lab.directory / "versions.yaml"
-    other.write_text(yaml.safe_dump(document))
-    try:
-        setup = operator.setup(inventory=other)
-    finally:
-        operator.sh("lab-2", "rm /usr/local/bin/mpirun")
-    assert (setup.code, setup.outcomes("changed")) == (1, [])
-    install = "Install the same version on all nodes."
-    here = software.parse_openmpi_version(operator.sh("lab-1", "mpirun --version"))
-    assert set(setup.details("blocked")) == {
-        f"lab-[1-2]: lab-1 has Horovod 0.28.1, lab-2 has 0.27.0. {install}",
-        f"lab-[1-2]: lab-1 has Open MPI {here}, lab-2 has 4.0.5. {install}",
-    }
-
-
 def test_a_nic_that_one_node_alone_has_is_named(operator: Operator) -> None:
-    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document = operator.document()
     document["defaults"]["interface"] = "roce7"
-    other: Path = operator.lab.directory / "nic.yaml"
-    other.write_text(yaml.safe_dump(document))
+    other = operator.inventory("nic.yaml", document)
     operator.sh("lab-1", "ip link set dev eth0 name roce7")
     try:
         stated = operator.setup(inventory=other)
@@ -404,8 +282,7 @@ def test_a_nic_that_one_node_alone_has_is_named(operator: Operator) -> None:
 def test_a_job_wants_links_and_equal_tls_switches(operator: Operator) -> None:
     operator.lab.fault("lab-2", "link-down", device=1)
     operator.lab.fault("lab-1", "tls", device=0)
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"touch {BASE}/go")
+    operator.on_all(f"touch {BASE}/go")
     refused = operator.call("train", "ends.py")
     assert refused.code == 125
     assert "lab-2: the link of device 1 is down; look at cable and switch port; " in refused.err

@@ -1,4 +1,4 @@
-"""The code on the practice cluster: compared, sent from the operator's side, taken back."""
+"""The training code on the practice cluster: compared, sent from the control machine, removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import Ended, Operator
@@ -26,8 +25,7 @@ def operator(practice_cluster: Lab) -> Iterator[Operator]:
     operator = Operator(practice_cluster)
     operator.wipe()
     yield operator
-    for node in practice_cluster.nodes:
-        operator.sh(node.name, "rm -rf /srv/ascendboot-test")
+    operator.on_all("rm -rf /srv/ascendboot-test")
     operator.wipe()
 
 
@@ -45,17 +43,16 @@ def source(operator: Operator) -> Path:
 
 @pytest.fixture
 def never_sent(operator: Operator, source: Path) -> Path:
-    """An inventory that states the source; on lab-2 lies a file of somebody else in its place."""
+    """An inventory that states the source; lab-2 already has another file there."""
     operator.wipe()
-    for node in NODES:
-        operator.sh(node, f"rm -rf {PATH}")
+    operator.on_all(f"rm -rf {PATH}")
     operator.put("lab-2", f"{PATH}/run.sh", "older\n")
     return stated(operator, source=str(source))
 
 
 @pytest.fixture
 def sent(operator: Operator, source: Path) -> Path:
-    """An inventory by which the source, and nothing else, was sent to the nodes."""
+    """An inventory that states the source; the nodes have exactly that code."""
     inventory = stated(operator, source=str(source))
     done = operator.setup("--delete-code", inventory=inventory)
     assert done.code == 0, done.err
@@ -63,11 +60,8 @@ def sent(operator: Operator, source: Path) -> Path:
 
 
 def stated(operator: Operator, **keys: object) -> Path:
-    inventory = yaml.safe_load(operator.lab.inventory.read_text())
-    inventory["code"] |= {"path": PATH, **keys}
-    path = operator.lab.directory / "code.yaml"
-    path.write_text(yaml.safe_dump(inventory, sort_keys=False))
-    return path
+    document = operator.document()
+    return operator.inventory("code.yaml", code={**document["code"], "path": PATH, **keys})
 
 
 def code_results(ended: Ended) -> list[tuple[str, str, str]]:
@@ -76,28 +70,19 @@ def code_results(ended: Ended) -> list[tuple[str, str, str]]:
 
 
 def collective(operator: Operator, inventory: Path) -> list[str]:
-    """What `check` says of ranks that were to meet."""
+    """The results of the collective check."""
     checked = operator.call("check", "--collective", "--json", "--inventory", str(inventory))
     results = checked.json["results"]
     return list({r["detail"]: None for r in results if r["phase"] == "collective"})
 
 
-def test_a_plan_names_what_would_be_sent_and_sends_nothing(
-    operator: Operator, never_sent: Path
-) -> None:
-    planned = operator.setup("--plan", inventory=never_sent)
-    assert planned.code == 0, planned.err
-    names = "data/big, helper.py, main.py, run.sh"
-    assert code_results(planned) == [
-        (node, "would_change", f"would send 4 files, 3.2 MB: {names}") for node in NODES
-    ]
-    assert operator.sh("lab-1", f"ls {PATH} 2>&1; true").startswith("ls: cannot access")
-    assert operator.sh("lab-2", f"cat {PATH}/run.sh") == "older\n"
-
-
 def test_code_is_sent_once_and_is_then_equal_everywhere(
     operator: Operator, never_sent: Path, source: Path
 ) -> None:
+    planned = operator.setup("--plan", inventory=never_sent)
+    told = "would send 4 files, 3.2 MB: data/big, helper.py, main.py, run.sh"
+    assert code_results(planned) == [(node, "would_change", told) for node in NODES]
+    assert operator.sh("lab-2", ALL_FILES).split()[1:] == ["./run.sh"]
     first = operator.setup(inventory=never_sent)
     assert first.code == 0, first.err
     assert {outcome for _, outcome, _ in code_results(first)} == {"changed"}
@@ -110,17 +95,12 @@ def test_code_is_sent_once_and_is_then_equal_everywhere(
     }
     assert operator.sh("lab-2", ALL_FILES) == here
     assert operator.sh("lab-2", f"stat -c %a {PATH}/run.sh {PATH}/main.py") == "750\n644\n"
+    operator.put("lab-1", f"{PATH}/checkpoint", "weights")
     second = operator.setup(inventory=never_sent)
     assert (second.code, second.outcomes("changed")) == (0, [])
-
-
-@pytest.mark.usefixtures("sent")
-def test_a_job_runs_from_there_and_what_it_leaves_refuses_no_other(operator: Operator) -> None:
-    job = operator.call("train", "main.py", "--json")
-    assert job.code == 0, job.err
-    assert f"lab-2:15 | first {PATH}\n" in job.err
-    operator.put("lab-1", f"{PATH}/checkpoint", "weights")
-    assert operator.call("train", "main.py", "--plan").code == 0
+    third = operator.setup("--delete-code", inventory=never_sent)
+    assert third.outcomes("changed") == [("lab-1", "files", "changed")]
+    assert operator.sh("lab-1", ALL_FILES) == here
 
 
 def test_one_byte_that_differs_on_a_node_or_here_is_named_before_each_job(
@@ -140,37 +120,6 @@ def test_one_byte_that_differs_on_a_node_or_here_is_named_before_each_job(
     ]
     [met] = collective(operator, sent)
     assert met.endswith(f"lab-[1-2]: not ready: helper.py is not as in {source}; run setup.")
-
-
-def test_setup_sends_what_differs_and_deletes_the_rest_on_request(
-    operator: Operator, sent: Path, source: Path
-) -> None:
-    (source / "helper.py").write_text("WORD = 'second'\n")
-    operator.put("lab-1", f"{PATH}/checkpoint", "weights")
-    again = operator.setup("--delete-code", inventory=sent)
-    assert code_results(again) == [
-        ("lab-1", "changed", "sent 1 file, 16 bytes: helper.py, deleted checkpoint"),
-        ("lab-2", "changed", "sent 1 file, 16 bytes: helper.py"),
-    ]
-    assert operator.call("train", "main.py", "--plan").code == 0
-
-
-def test_reset_takes_back_what_was_sent_and_nothing_else(
-    operator: Operator, never_sent: Path
-) -> None:
-    assert operator.setup(inventory=never_sent).code == 0
-    operator.put("lab-1", f"{PATH}/main.py", "edited\n")
-    reset = operator.call("reset", "--inventory", str(never_sent), "--yes", "--json")
-    assert reset.code == 0, reset.err
-    told = [(r["node"], r["detail"]) for r in reset.json["results"] if r["step"] == "code"]
-    assert told == [
-        ("lab-1", "removed, 3 files of the code that setup sent"),
-        ("lab-1", f"left alone of the code that setup sent, changed since: {PATH}/main.py"),
-        ("lab-2", "removed, 3 files of the code that setup sent"),
-    ]
-    assert operator.sh("lab-1", f"find {PATH} -type f ! -name '*.pyc'") == f"{PATH}/main.py\n"
-    # run.sh was there before anything was sent: it is not ours to remove
-    assert operator.sh("lab-2", f"find {PATH} -type f ! -name '*.pyc'") == f"{PATH}/run.sh\n"
 
 
 def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:

@@ -1,4 +1,4 @@
-"""What stands before a rank's lines at a terminal: in colours there, and nowhere else."""
+"""The prefixes of rank output: coloured at a terminal, plain elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import PROGRAM, Operator
@@ -36,29 +35,26 @@ PLAIN = [re.sub(r"\x1b\[[0-9;]*m", "", prefix) for prefix in COLOURED]
 @pytest.fixture(scope="module")
 def operator(bring_up_once: Callable[..., Lab]) -> Operator:
     operator = Operator(bring_up_once(nodes=2, devices=2))
-    document = yaml.safe_load(operator.lab.inventory.read_text())
-    document["launcher"] = {"kind": "mpirun"}
-    inventory = operator.lab.directory / "colours.yaml"
-    inventory.write_text(yaml.safe_dump(document))
+    inventory = operator.inventory("colours.yaml", launcher={"kind": "mpirun"})
     (operator.lab.directory / "job.py").write_text(JOB)
     assert operator.setup(inventory=inventory).code == 0
     return operator
 
 
 def lines(prefixes: list[str]) -> list[str]:
-    """All that the ranks print, behind these."""
+    """All output of the ranks, with these prefixes."""
     of_rank = ["{}begins \x1b[1mbold", "{}wipes \x1b[2J\x9b2J", "{0}0 %\r{0}100 %", "{}ends"]
     return sorted(line.format(prefix) for prefix in prefixes for line in of_rank)
 
 
 def legible(prefixes: list[str]) -> list[str]:
-    """The same at a terminal, where the words of ranks have colours and do nothing else."""
+    """The same at a terminal: of the control sequences of ranks, only colours remain."""
     shown = (line.replace("bold", "bold\x1b[0m") for line in lines(prefixes))
     return sorted(line.replace("wipes \x1b[2J\x9b", "wipes \\x1b[2J\\x9b") for line in shown)
 
 
 def at_a_terminal(operator: Operator, *args: str, **env: str) -> list[str]:
-    """The lines of its standard output, which is a terminal, sorted; its standard error is not."""
+    """Run ascendboot with a terminal as standard output; the sorted lines."""
     ours, theirs = pty.openpty()
     usual = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
     with subprocess.Popen(
@@ -95,15 +91,6 @@ def test_row_18_so_they_have_in_what_logs_follows(operator: Operator) -> None:
     folder = operator.lab.directory / ".ascendboot/runs" / job
     words = "begins \x1b[1mbold\nwipes \x1b[2J\x9b2J\n0 %\r100 %\nends\n"
     assert (folder / "rank.0.log").read_bytes() == words.encode()
-
-
-@pytest.mark.parametrize(
-    "env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=lambda env: next(iter(env))
-)
-def test_row_18_no_colours_where_a_terminal_has_or_is_to_have_none(
-    operator: Operator, env: dict[str, str]
-) -> None:
-    assert at_a_terminal(operator, "train", "job.py", "--", "0", **env) == legible(PLAIN)
 
 
 def test_row_18_no_colours_in_a_pipe_unless_somebody_asks_for_them(operator: Operator) -> None:

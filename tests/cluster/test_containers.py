@@ -1,4 +1,4 @@
-"""Ranks in real containers: set up, trained in, restarted, made anew, taken back."""
+"""Ranks in real containers: set up, train, restart, re-create, reset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("containers_possible")]
+pytestmark = pytest.mark.cluster
 
 OWN = f"ls {BASE}"
 START = "/usr/local/Ascend/lab/start-container"
@@ -33,13 +33,12 @@ bash /tmp/start-container
 @pytest.fixture(scope="module")
 def operator(bring_up_once: Callable[..., Lab]) -> Operator:
     operator = Operator(bring_up_once(nodes=2, devices=2, containers=True))
-    for node in ("lab-1", "lab-2"):
-        operator.sh(node, NEW)
+    operator.on_all(NEW)
     return operator
 
 
 def inside(operator: Operator, node: str, script: str) -> str:
-    """What a script prints in a node's container."""
+    """Run a script in a node's container; its output and errors."""
     argv = ["podman", "exec", "-i", "rec-sdk", "bash", "-s"]
     done = operator.lab.exec(node, argv, input=script.encode(), check=False)
     return done.stdout.decode() + done.stderr.decode()
@@ -48,7 +47,7 @@ def inside(operator: Operator, node: str, script: str) -> str:
 def test_row_02_an_sshd_of_its_own_in_each_container_from_setup_to_reset(
     operator: Operator,
 ) -> None:
-    """One way through, because a container takes its time."""
+    """One test from setup to reset, because containers are slow."""
     first = operator.setup()
     assert first.code == 0, first.err
     assert operator.sh("lab-1", OWN).split() == ["lock"]
@@ -86,7 +85,7 @@ def test_via_the_engine_no_container_needs_an_sshd(operator: Operator) -> None:
 
 
 def _only_the_container_is_open(operator: Operator) -> None:
-    """What the cluster's key is good for: commands in the container, word for word."""
+    """The cluster's key can only run commands in the container, passed on word for word."""
     login = f"ssh -F {BASE}/trust/ssh_config"
     to = operator.lab.nodes[1].address
     odd = "uname -n; printf '<%s>' 'a  b' '$HOME' \"it's\" '*'"

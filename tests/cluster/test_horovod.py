@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
@@ -47,17 +46,13 @@ def python(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="module")
 def operator(python: Path, bring_up_once: Callable[..., Lab]) -> Operator:
-    """Two nodes of two devices, where there is Horovod."""
+    """Two nodes with two devices each, where Horovod is installed."""
     assert python.exists()
     return Operator(bring_up_once(nodes=2, devices=2))
 
 
-def wish(operator: Operator, python: Path | str, **changes: object) -> Path:
-    document = yaml.safe_load(operator.lab.inventory.read_text())
-    document["code"] = {"python": str(python)}
-    path = operator.lab.directory / "horovod.yaml"
-    path.write_text(yaml.safe_dump({**document, **changes}))
-    return path
+def inventory(operator: Operator, python: Path | str, **changes: object) -> Path:
+    return operator.inventory("horovod.yaml", code={"python": str(python)}, **changes)
 
 
 EXTRA = ["-x", "BIND_INFO=0:12 12:48", "--mca", "btl_tcp_links", "2"]
@@ -65,7 +60,7 @@ EXTRA = ["-x", "BIND_INFO=0:12 12:48", "--mca", "btl_tcp_links", "2"]
 
 @pytest.fixture(scope="module")
 def ready(operator: Operator, python: Path) -> Operator:
-    """Set up once: each setup has Horovod say what it was built with, which takes long."""
+    """Set up once: each setup queries what Horovod was built with, which is slow."""
     launcher = {"kind": "auto", "mpi_args": EXTRA}
     assert set_up(operator, python, "rank-table", launcher) == FOUND.format(python=python)
     return operator
@@ -75,16 +70,16 @@ FOUND = "horovodrun starts jobs: Horovod 0.28.1 beside {python} works on lab-1"
 
 
 def set_up(operator: Operator, python: Path, mode: str, launcher: Mapping[str, object]) -> str:
-    """Set the cluster up; why it is this launcher."""
-    inventory = wish(operator, python, launcher=launcher, resources={"mode": mode})
-    ended = operator.setup(inventory=inventory)
+    """Set the cluster up; the reason for the choice of the launcher."""
+    path = inventory(operator, python, launcher=launcher, resources={"mode": mode})
+    ended = operator.setup(inventory=path)
     assert ended.code == 0, ended.err
     [why] = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
     return str(why)
 
 
 def assert_allreduce(operator: Operator, mode: str) -> None:
-    """A job in which all ranks take part, each with what it is to be told."""
+    """Run an allreduce over all ranks and compare the variables of each rank."""
     (operator.lab.directory / "job.py").write_text(JOB)
     job = operator.call("train", "job.py")
     assert job.code == 0, job.err + job.out
@@ -136,8 +131,7 @@ kill -9 "$pid" && echo killed
 def test_a_horovodrun_that_is_killed_ends_the_job(ready: Operator, when: str) -> None:
     waits = "import time\nprint('up')\ntime.sleep(600)\n"
     (ready.lab.directory / "waits.py").write_text(waits)
-    for node in ready.lab.nodes:
-        ready.sh(node.name, f"rm -rf {BASE}/jobs/*")
+    ready.on_all(f"rm -rf {BASE}/jobs/*")
     process = ready.start("train", "waits.py", "--grace", "1")
     kill = f"timeout 300 bash -c {shlex.quote(KILL_IT % when)} 2>/dev/null"
     assert ready.sh("lab-1", kill) == "killed\n"
@@ -156,12 +150,12 @@ def test_a_host_key_that_is_not_ours_stops_horovodrun(ready: Operator) -> None:
 def test_where_it_is_not_there_auto_says_so_and_a_stated_one_is_refused(
     operator: Operator,
 ) -> None:
-    ended = operator.setup(inventory=wish(operator, "python3"))
+    ended = operator.setup(inventory=inventory(operator, "python3"))
     assert ended.code == 0, ended.err
     [why] = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
     assert why == "mpirun starts jobs: lab-1: there is no horovodrun beside python3"
     assert operator.sh("lab-1", f"ls {BASE}/env/bin") == ""
-    refused = operator.setup(inventory=wish(operator, "python3", launcher={"kind": "horovod"}))
+    refused = operator.setup(inventory=inventory(operator, "python3", launcher={"kind": "horovod"}))
     assert refused.code == 1
     assert any("could not find Horovod: there is no" in d for d in refused.details("blocked"))
 

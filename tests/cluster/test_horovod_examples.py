@@ -1,4 +1,4 @@
-"""Horovod's own examples, as they are: for whoever has a checkout of Horovod."""
+"""Horovod's own examples, unchanged; they need a checkout of Horovod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Ended, Operator
@@ -46,7 +45,7 @@ SPEED = r"^lab-1:0 \| Total img/sec on 4 CPU\(s\): \d"
 
 @dataclass(frozen=True)
 class Example:
-    """A script of Horovod, what it is given, and what rank 0 says and leaves if all went well."""
+    """A script of Horovod, its arguments, and what rank 0 prints and leaves on success."""
 
     script: str
     args: str
@@ -127,10 +126,8 @@ def test_an_example_of_horovod(
 
 
 def train(operator: Operator, python: Path, kind: str, example: Example) -> Ended:
-    document = yaml.safe_load(operator.lab.inventory.read_text())
-    document |= {"code": {"python": str(python)}, "launcher": {"kind": kind}}
-    inventory = operator.lab.directory / "examples.yaml"
-    inventory.write_text(yaml.safe_dump(document))
+    keys = {"code": {"python": str(python)}, "launcher": {"kind": kind}}
+    inventory = operator.inventory("examples.yaml", **keys)
     # Horovod imports the frameworks several times to say what it was built with.
     ended = operator.call("setup", "--inventory", str(inventory), "--json", timeout_s=240)
     assert ended.code == 0, ended.err
@@ -150,7 +147,7 @@ def archive() -> bytes:
 
 
 def digits(part: str, count: int) -> Iterator[tuple[str, bytes]]:
-    """Files as those of MNIST: of each digit a bar at a place of its own."""
+    """Files in the format of MNIST: each digit is a bar at a different place."""
     chance = random.Random(count)  # noqa: S311 - no secret
     labels = bytes(chance.randrange(10) for _ in range(count))
     bars = [bytes(255 * (2 <= x - 2 * label < 6) for x in range(28)) * 28 for label in range(10)]
@@ -160,7 +157,7 @@ def digits(part: str, count: int) -> Iterator[tuple[str, bytes]]:
 
 
 def pictures() -> Iterator[tuple[str, bytes]]:
-    """Of two classes four pictures each."""
+    """Four pictures of each of two classes."""
     for place, colour in (("red", b"\xff\0\0"), ("blue", b"\0\0\xff")):
         for number in range(4):
             yield f"pictures/{place}/{number}.ppm", b"P6 8 8 255\n" + 64 * colour

@@ -1,4 +1,4 @@
-"""Variables that a node has by itself, as its ranks see them under every launcher."""
+"""Variables of a single node, as its ranks see them under every launcher."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, Ended, Operator
+from tests.cluster.operating import Ended, Operator
 from tests.needs import LONG, with_torch
 
 pytestmark = pytest.mark.cluster
@@ -46,14 +45,12 @@ def operator(bring_up_once: Callable[..., Lab]) -> Operator:
     return operator
 
 
-def wish(operator: Operator, own: dict[str, dict[str, Any]], **changes: object) -> Path:
-    document = yaml.safe_load(operator.lab.inventory.read_text())
+def inventory(operator: Operator, own: dict[str, dict[str, Any]], **changes: object) -> Path:
+    document = operator.document()
     for node in operator.lab.nodes:
         document["nodes"][node.name]["env"] = own[node.name]
     document["env"] = {**document.get("env", {}), **SHARED}
-    path = operator.lab.directory / "own.yaml"
-    path.write_text(yaml.safe_dump({**document, **changes}))
-    return path
+    return operator.inventory("own.yaml", document, **changes)
 
 
 def seen(job: Ended) -> dict[str, list[list[str | None]]]:
@@ -72,7 +69,7 @@ def test_row_15_a_node_has_values_of_its_own_under_every_launcher(
     changes: dict[str, object] = {"launcher": {"kind": kind}}
     if kind != "mpirun":
         changes["code"] = {"python": str(with_torch(pytestconfig))}
-    ended = operator.setup(inventory=wish(operator, OWN, **changes))
+    ended = operator.setup(inventory=inventory(operator, OWN, **changes))
     assert ended.code == 0, ended.err + ended.out
     job = operator.call("train", "job.py", "--preflight")
     assert seen(job) == {name: [values, values] for name, values in SEEN.items()}
@@ -80,9 +77,9 @@ def test_row_15_a_node_has_values_of_its_own_under_every_launcher(
 
 
 def test_a_plan_shows_what_changes_on_the_node_that_it_is_stated_for(operator: Operator) -> None:
-    assert operator.setup(inventory=wish(operator, OWN, launcher={"kind": "mpirun"})).code == 0
+    assert operator.setup(inventory=inventory(operator, OWN, launcher={"kind": "mpirun"})).code == 0
     other = {**OWN, "lab-2": {**OWN["lab-2"], "ALONE": "now"}}
-    changed = wish(operator, other, launcher={"kind": "mpirun"})
+    changed = inventory(operator, other, launcher={"kind": "mpirun"})
     plan = operator.setup("--plan", inventory=changed)
     [change] = [r for r in plan.json["results"] if r["outcome"] == "would_change"]
     assert (change["node"], change["step"]) == ("lab-2", "env/node.env")
@@ -93,28 +90,3 @@ def test_a_plan_shows_what_changes_on_the_node_that_it_is_stated_for(operator: O
     ]
     check = operator.call("check", "--collective", "--json")
     assert check.code == 0, check.out
-
-
-def test_a_rank_that_does_not_see_what_is_stated_for_its_node_is_named(operator: Operator) -> None:
-    assert operator.setup(inventory=wish(operator, OWN, launcher={"kind": "mpirun"})).code == 0
-    path = "/opt/two/sitecustomize.py"
-    operator.put("lab-2", path, "import os\nos.environ['OMPI_MCA_btl_tcp_sndbuf'] = '7'\n")
-    job = operator.call("train", "job.py", "--preflight")
-    operator.sh("lab-2", f"rm {path}; ls {BASE}/env")
-    assert job.code == 125
-    assert "OMPI_MCA_btl_tcp_sndbuf is 7, 262144 on its node in the inventory" in job.err
-
-
-def test_what_a_node_cannot_have_is_refused_where_it_stands(operator: Operator) -> None:
-    own: dict[str, dict[str, Any]] = {
-        "lab-1": {"RANK": 1},
-        "lab-2": {"LINES": "a\nb", "HCCL_CONNECT_TIMEOUT": "soon"},
-    }
-    ended = operator.setup(inventory=wish(operator, own))
-    assert ended.code == 2
-    told = re.findall(r"^own\.yaml:\d+: (nodes\.\S+): ", ended.err, re.MULTILINE)
-    assert sorted(told) == [
-        "nodes.lab-1.env.RANK",
-        "nodes.lab-2.env.HCCL_CONNECT_TIMEOUT",
-        "nodes.lab-2.env.LINES",
-    ]

@@ -1,4 +1,4 @@
-"""`reset` on the practice cluster: nodes are afterwards as they were before `setup`."""
+"""`reset` on the practice cluster: it restores the nodes as they were before `setup`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROCESSES = "ps -e -o comm= | grep -vxE 'ps|sort|grep|bash|sleep' | sort"
 
 
 def difference(operator: Operator, before: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
-    """What differs once that has ended which ends with a connection (the lock's holder)."""
+    """What differs after processes that end with a connection (the lock's holder) have ended."""
     deadline = time.monotonic() + 10
     while (found := picture(operator) ^ before) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -45,14 +45,14 @@ def difference(operator: Operator, before: set[tuple[str, ...]]) -> set[tuple[st
 
 @pytest.fixture
 def operator(bring_up: Callable[..., Lab], request: pytest.FixtureRequest) -> Operator:
-    """Servers of their own; with the parameter, ranks run in containers."""
+    """Separate servers; with the parameter, ranks run in containers."""
     operator = Operator(bring_up(nodes=2, devices=2, containers=getattr(request, "param", False)))
     (operator.lab.directory / "job.py").write_text("print('done')\n")
     return operator
 
 
 def files_of(disk: Path) -> dict[str, tuple[str, str]]:
-    """Everything that is written on a node's disk: kind and mode, and content."""
+    """Kind, mode and content of everything written to a node's disk."""
     found = {}
     for path in sorted(disk.rglob("*")):
         name = str(path.relative_to(disk))
@@ -67,13 +67,13 @@ def files_of(disk: Path) -> dict[str, tuple[str, str]]:
 
 
 def _is_copied_up(path: Path, name: str) -> bool:
-    """A folder of the machine: the overlay notes it as soon as something changes in it."""
+    """Whether it is a folder of the machine, which the overlay copies when a file in it changes."""
     place, _, below = name.partition("/upper/")
     return place != name and path.is_dir() and Path("/", below).is_dir()
 
 
 def picture(operator: Operator) -> set[tuple[str, ...]]:
-    """All that makes up the nodes; a set, so that a difference shows what differs."""
+    """The state of the nodes, as a set whose difference shows what changed."""
     found: set[tuple[str, ...]] = set()
     for node in operator.lab.nodes:
         files = files_of(operator.lab._record.disk(node.name))
@@ -128,10 +128,7 @@ def test_nodes_are_as_before_and_a_second_reset_changes_nothing(operator: Operat
 
 def test_a_job_that_runs_stands_in_the_way_and_files_of_others_stay(operator: Operator) -> None:
     assert operator.setup().code == 0
-    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(1000)\n")
-    job_id = operator.call("train", "job.py", "--detach").out.strip()
-    has_begun = f"until grep -q ' pid ' {BASE}/jobs/{job_id}/events; do sleep 0.1; done"
-    operator.sh("lab-2", f'timeout 300 bash -c "{has_begun}"')
+    job_id = operator.start_long_job()
     refused = operator.call("reset", "--yes", "--json")
     assert refused.code == 1
     assert refused.details("blocked") == [
@@ -160,7 +157,6 @@ def test_a_job_that_is_started_while_reset_asks_is_left_alone(
     operator: Operator, typed: bytes
 ) -> None:
     assert operator.setup().code == 0
-    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(1000)\n")
     ours, theirs = os.openpty()
     with subprocess.Popen(
         [PROGRAM, "reset"],
@@ -172,7 +168,7 @@ def test_a_job_that_is_started_while_reset_asks_is_left_alone(
     ) as reset:
         assert reset.stdout is not None
         assert any(line.endswith("? [y/N]\n") for line in reset.stdout)
-        job_id = operator.call("train", "job.py", "--detach").out.strip()
+        job_id = operator.start_long_job()
         os.write(ours, typed)
         said = reset.stdout.read()
     os.close(ours)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from ascendboot.lab.shape import (
@@ -34,36 +33,29 @@ print(json.dumps([os.environ["RANK"], mine], sort_keys=True))
 
 
 BOTH = {"RANK_TABLE_FILE": "/tmp/old.json", "RANK_SIZE": "8", "CM_WORKER_IP": "192.0.2.1"}  # noqa: S108
-"""Variables of both families, as somebody's earlier attempts may have left them."""
+"""Variables of both families, as left by earlier attempts."""
 
 
 @pytest.fixture(scope="module")
 def operator(bring_up_once: Callable[..., Lab]) -> Operator:
     """Two nodes of two devices, where logins set variables of both families."""
     operator = Operator(bring_up_once(nodes=2, devices=2))
-    for node in operator.lab.nodes:
-        lines = "\n".join(f"{name}={value}" for name, value in BOTH.items())
-        operator.sh(node.name, f"cat >>/etc/environment <<'END'\n{lines}\nEND\n")
-        before = operator.sh(node.name, "cat /root/.bashrc")
-        exports = "".join(f"export {name}={value}\n" for name, value in BOTH.items())
-        operator.put(node.name, "/root/.bashrc", exports + before, "644")
+    lines = "\n".join(f"{name}={value}" for name, value in BOTH.items())
+    operator.on_all(f"cat >>/etc/environment <<'END'\n{lines}\nEND\n")
+    operator.on_all(f"sed -i '1i export {' '.join(lines.split())}' /root/.bashrc")
     return operator
 
 
 def without_table(operator: Operator) -> Path:
-    wish = yaml.safe_load(operator.lab.inventory.read_text())
-    path = operator.lab.directory / "without.yaml"
-    path.write_text(yaml.safe_dump({**wish, "resources": {"mode": "no-rank-table"}}))
-    return path
+    return operator.inventory("without.yaml", resources={"mode": "no-rank-table"})
 
 
 def families(operator: Operator) -> dict[str, dict[str, str]]:
     (operator.lab.directory / "families.py").write_text(FAMILIES)
     process = operator.start("train", "families.py", env=BOTH)
     out, err = process.communicate(timeout=300)
-    ended = Ended(process.returncode, out, err)
-    assert ended.code == 0, ended.err
-    return dict(json.loads(line) for line in re.findall(r"lab-\d:\d+ \| (\[.*)", ended.out))
+    assert process.returncode == 0, err
+    return dict(json.loads(line) for line in re.findall(r"lab-\d:\d+ \| (\[.*)", out))
 
 
 def files(operator: Operator, node: str) -> list[str]:
@@ -107,10 +99,9 @@ def test_both_modes_and_the_way_there_and_back(operator: Operator) -> None:
 
 @pytest.mark.parametrize("mode", [pytest.param("rank-table", marks=LONG), "no-rank-table"])
 def test_a_job_of_one_node(operator: Operator, mode: str) -> None:
-    wish = yaml.safe_load(operator.lab.inventory.read_text())
-    del wish["nodes"]["lab-2"]
-    alone = operator.lab.directory / "alone.yaml"
-    alone.write_text(yaml.safe_dump({**wish, "resources": {"mode": mode}}))
+    document = operator.document()
+    del document["nodes"]["lab-2"]
+    alone = operator.inventory("alone.yaml", document, resources={"mode": mode})
     assert operator.setup(inventory=alone).code == 0
     table = ["hccl_json_2p.json"] if mode == "rank-table" else []
     assert files(operator, "lab-1") == [*table, "hostfile"]
@@ -120,12 +111,7 @@ def test_a_job_of_one_node(operator: Operator, mode: str) -> None:
 def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) -> None:
     inventory = without_table(operator)
     assert operator.setup(inventory=inventory).code == 0
-    listen = (
-        'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",61000));'
-        ' print("up",flush=True); time.sleep(1000)\' </dev/null >/tmp/up 2>&1 & echo $!;'
-        " until grep -q up /tmp/up; do sleep 0.05; done"
-    )
-    pid = operator.sh("lab-1", listen).split()[0]
+    pid = operator.take_port("lab-1", 61000)
     holder = operator.sh("lab-1", f"cat /proc/{pid}/comm").strip()
     try:
         ended = trains(operator)
@@ -145,10 +131,8 @@ def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) ->
 
 
 def test_the_profile_of_rec_sdk_reaches_the_ranks(operator: Operator) -> None:
-    wish = yaml.safe_load(operator.lab.inventory.read_text())
-    inventory = operator.lab.directory / "profile.yaml"
-    env = {**wish["env"], "CACHE_MODE": "DDR"}
-    inventory.write_text(yaml.safe_dump({**wish, "profile": "rec-sdk-tf", "env": env}))
+    env = {**operator.document()["env"], "CACHE_MODE": "DDR"}
+    inventory = operator.inventory("profile.yaml", profile="rec-sdk-tf", env=env)
     ended = operator.setup(inventory=inventory)
     assert ended.code == 0, ended.err
     names = "BIND_INFO CACHE_MODE HCCL_OP_RETRY_ENABLE HCCL_CONNECT_TIMEOUT NCCL_SOCKET_IFNAME"
@@ -193,9 +177,7 @@ def test_a_rank_table_of_the_operator_s_own_is_used_as_it_is(operator: Operator)
     table = {**json.loads(written.out), "note": "an operator's own"}
     own = operator.lab.directory / "own.json"
     own.write_text(json.dumps(table, indent=1))
-    wish = yaml.safe_load(inventory.read_text())
-    mine = operator.lab.directory / ".ascendboot/mine.yaml"
-    mine.write_text(yaml.safe_dump({**wish, "resources": {"file": "own.json"}}))
+    mine = operator.inventory(".ascendboot/mine.yaml", resources={"file": "own.json"})
 
     changed = operator.setup(inventory=mine)
     assert changed.code == 0, changed.out
@@ -252,7 +234,7 @@ def test_a_rank_table_is_held_against_the_devices(operator: Operator) -> None:
 
 @pytest.fixture
 def product(operator: Operator) -> Iterator[Callable[[Product], None]]:
-    """Makes the NPUs of all nodes say that they are of another product, until the test ends."""
+    """Make the NPUs of all nodes report another product until the test ends."""
 
     def become(word: Product) -> None:
         shape = replace(operator.lab.shape, product=word)
@@ -303,13 +285,12 @@ def test_the_rank_table_follows_the_npus(
 
 
 def table(operator: Operator) -> str:
-    texts = {operator.sh(n.name, f"cat {BASE}/resources/hccl_*") for n in operator.lab.nodes}
-    assert len(texts) == 1
-    return texts.pop()
+    [text] = set(operator.on_all(f"cat {BASE}/resources/hccl_*"))
+    return text
 
 
 def accepted(operator: Operator, product: Product) -> bool:
-    """Whether nothing at all is said against the table, and `ranktable.write` makes the same."""
+    """Whether the table is valid, and `ranktable.write` creates the same."""
     path = operator.lab.directory / f"{product}.json"
     path.write_text(table(operator))
     path.chmod(0o644)

@@ -1,7 +1,7 @@
-"""What a launcher can be asked to do, row by row of the table of launchers that users compare.
+"""The features of launchers, by the rows of docs/reference/launcher-rows.md.
 
-One cluster, three jobs and what they left, and one that finds everything out of order; each test
-carries the number of its row.
+One cluster runs three jobs, and one job on nodes with many faults. Each test carries the number of
+its row.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ setsid python3 -c 'import time; time.sleep(600)' saves.py </dev/null >/dev/null 
 """
 PYTHON = "/opt/py/bin/python3"
 OLDER = "s/^python .*/python 3.9.1/"
-"""As the check before a job sees the interpreter."""
+"""Changes the version of Python that the check before a job sees."""
 OTHERS = "/opt/others"
-"""On PYTHONPATH: what lies there names versions of packages that are not there."""
+"""A folder on PYTHONPATH with the metadata of packages that are not installed."""
 HELD = """\
 sleep 600 </dev/null >/dev/null 2>&1 & echo $!
 echo 1 $! >/usr/local/Ascend/lab/holders
@@ -81,7 +81,7 @@ sed -i 's/^address_0=.*/address_0=198.19.255.9/' /etc/hccn.conf
 
 @dataclass(frozen=True)
 class Story:
-    """What was done once, and what was seen."""
+    """What happened in the three jobs."""
 
     operator: Operator
     setup: Ended
@@ -93,7 +93,7 @@ class Story:
     stopped: int
     left_by_stopped: dict[str, str]
     bystanders: list[str]
-    """What the pids of others on each node still are after the Ctrl-C."""
+    """The command lines of unrelated processes on each node after the Ctrl-C."""
 
     def run_of(self, ended: Ended) -> Path:
         """The folder of the job of a `train`."""
@@ -108,13 +108,12 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
     operator.sh("lab-1", "ip link set dev eth0 name roce7")
     for node in ("lab-1", "lab-2"):
         operator.put(node, PYTHON, '#!/bin/sh\nexec python3 "$@"\n')
-    document = yaml.safe_load(operator.lab.inventory.read_text())
-    document |= {"ssh": {"port": PORT}, "launcher": {"kind": "mpirun"}}
+    document = operator.document()
     document["code"]["python"] = PYTHON
     stated = {"STATED": "a b", "PYTHONPATH": OTHERS}
     document["env"] = {**document.get("env", {}), **stated}
-    path = operator.lab.directory / "rows.yaml"
-    path.write_text(yaml.safe_dump(document))
+    keys = {"ssh": {"port": PORT}, "launcher": {"kind": "mpirun"}}
+    path = operator.inventory("rows.yaml", document, **keys)
     scripts = {"good.py": GOOD, "fails.py": FAILS, "saves.py": SAVES, "torches.py": TORCH}
     for name, text in scripts.items():
         (operator.lab.directory / name).write_text(text)
@@ -152,11 +151,10 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
 
 @dataclass(frozen=True)
 class Spoiled:
-    """What was out of order on both nodes, and what `train` said of it."""
+    """The faults on both nodes, and the output of `train`."""
 
     refused: Ended
     went: Ended
-    report: Any
     python: str
     """The version on the first node."""
     left: str
@@ -166,7 +164,7 @@ class Spoiled:
     listener: str
     """Pid of what has a port of HCCL there."""
     holder: str
-    """What the listener is called: Python has several names."""
+    """The listener's name: Python has several."""
     is_over: bool
     """What was left is gone."""
     address: str
@@ -195,7 +193,6 @@ def spoiled(story: Story) -> Iterator[Spoiled]:
     yield Spoiled(
         refused=refused,
         went=went,
-        report=went.json,
         python=operator.sh("lab-1", f"{PYTHON} --version").split()[1],
         left=left,
         user=user,
@@ -223,8 +220,8 @@ def test_row_02_and_04_an_sshd_of_its_own_listens_on_the_chosen_port_everywhere(
     story: Story,
 ) -> None:
     assert story.setup.code == 0, story.setup.err
-    for node in story.operator.lab.nodes:
-        assert f":{PORT} " in story.operator.sh(node.name, f"ss -Hltn sport = :{PORT}")
+    heard = story.operator.on_all(f"ss -Hltn sport = :{PORT}")
+    assert [f":{PORT} " in line for line in heard] == [True, True]
 
 
 def test_row_03_keys_and_known_hosts_are_done_for_the_user(story: Story) -> None:
@@ -243,8 +240,8 @@ def test_row_07_a_login_to_every_host_is_tried_before(story: Story) -> None:
 def test_row_09_data_that_a_host_has_not_starts_nothing(story: Story) -> None:
     operator = story.operator
     document = yaml.safe_load((operator.lab.directory / "rows.yaml").read_text())
-    path = operator.lab.directory / "data.yaml"
-    path.write_text(yaml.safe_dump({**document, "data": ["/opt/data", "/etc/passwd", "/no/where"]}))
+    places = ["/opt/data", "/etc/passwd", "/no/where"]
+    path = operator.inventory("data.yaml", document, data=places)
     operator.sh("lab-1", "mkdir -p /opt/data")
     words = ("train", "good.py", "--inventory", str(path))
     refused = operator.call(*words)
@@ -261,7 +258,7 @@ def test_row_09_data_that_a_host_has_not_starts_nothing(story: Story) -> None:
 
 
 def test_row_08_interpreter_and_packages_are_compared_before_the_start(spoiled: Spoiled) -> None:
-    """All that is wrong on both nodes is said at once: the whole of it."""
+    """All faults of both nodes are reported at once."""
     assert spoiled.refused.err.splitlines() == [
         (
             f"warning: lab-1: port 60000 of HCCL's 60000-60031 is taken by {spoiled.holder} (pid "
@@ -298,7 +295,7 @@ def test_row_08_to_11_what_the_operator_knows_better_is_skipped_and_noted(
     spoiled: Spoiled,
 ) -> None:
     note = "not checked before the start: packages, devices, device-ips"
-    assert (spoiled.went.code, spoiled.report["notes"]) == (0, [note])
+    assert (spoiled.went.code, spoiled.went.json["notes"]) == (0, [note])
     assert "lab-2: 1 process of job old ended\n" in spoiled.went.err
     assert spoiled.went.err.startswith(f"{note}\n")
     assert spoiled.is_over
@@ -324,7 +321,7 @@ def test_row_11_who_has_a_port_is_named(spoiled: Spoiled) -> None:
 
 
 def test_row_12_and_13_the_network_is_found_and_given_as_a_cidr(story: Story) -> None:
-    """No name of an interface would do: they differ."""
+    """The interface names of the nodes differ."""
     names = [story.operator.sh(n, "ls /sys/class/net").split() for n in ("lab-1", "lab-2")]
     assert [set(n) & {"eth0", "roce7"} for n in names] == [{"roce7"}, {"eth0"}]
     assert story.good.code == 0
@@ -344,12 +341,8 @@ def test_row_15_a_value_of_its_own_for_each_host(story: Story) -> None:
 
 
 def test_row_16_the_rank_table_is_made_and_equal_everywhere(story: Story) -> None:
-    tables = {
-        story.operator.sh(node.name, f"cat {BASE}/resources/hccl_json_4p_2_host.json")
-        for node in story.operator.lab.nodes
-    }
-    assert len(tables) == 1
-    assert json.loads(tables.pop())["server_count"] == "2"
+    [table] = set(story.operator.on_all(f"cat {BASE}/resources/hccl_json_4p_2_host.json"))
+    assert json.loads(table)["server_count"] == "2"
 
 
 def test_row_17_whole_lines_behind_host_and_rank(story: Story) -> None:
@@ -382,7 +375,7 @@ def test_row_21_the_first_failing_rank_with_host_and_last_words(story: Story) ->
 
 
 def test_row_22_and_24_a_failure_ends_all_hosts_and_leaves_nothing(story: Story) -> None:
-    """Also what a rank has started beside it."""
+    """Also processes that a rank has started."""
     report = json.loads((story.run_of(story.failed) / "job.json").read_text())
     assert any("lab-2" in note and "sleep 599" in note for note in report["notes"])
     assert story.left_by_failed == {}

@@ -1,4 +1,4 @@
-"""Secrets planted in an inventory, and all that a full run leaves, shows and lists of them."""
+"""Secrets in an inventory appear in no file, output or process list that others can read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
-from tests.needs import with_torch
+from tests.needs import LONG, with_torch
 
 pytestmark = pytest.mark.cluster
 
@@ -50,7 +49,7 @@ def operator(container_cluster: Lab) -> Operator:
 
 
 class Listed:
-    """What command lines of all processes, those of the nodes too, say of planted secrets."""
+    """Watches the command lines of all processes, including the nodes', for planted secrets."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
@@ -81,7 +80,7 @@ class Listed:
 def inventory(
     operator: Operator, launcher: str, side: str, python: str, *, by_name_alone: bool
 ) -> Path:
-    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document = operator.document()
     secrets = BY_NAME if by_name_alone else SECRETS
     document["env"] = {**document.get("env", {}), **secrets, "PLAIN": "seen"}
     if not by_name_alone:
@@ -93,8 +92,7 @@ def inventory(
         del document["defaults"]["container"]
     else:
         document["ssh"] = {"via": side}
-    path = operator.lab.directory / "secret.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path = operator.inventory("secret.yaml", document)
     path.chmod(0o600)
     return path
 
@@ -106,6 +104,7 @@ def inventory(
         ("mpirun", "host", [(), ("--json",)], False),
         ("torchrun", "sshd", [()], False),
         ("horovod", "engine", [()], False),
+        pytest.param("torchrun", "engine", [()], False, marks=LONG),
         ("mpirun", "host", [()], True),
         ("torchrun", "host", [()], True),
         ("horovod", "host", [()], True),

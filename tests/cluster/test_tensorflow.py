@@ -1,4 +1,4 @@
-"""TensorFlow 1.15 and real Horovod, the stack of Rec SDK: on every side, in every way."""
+"""TensorFlow 1.15 and real Horovod, the stack of Rec SDK: all sides, launchers and modes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import Operator
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.cluster
 SCRIPT = "main_tf.py"
 SIDES, KINDS, MODES = ("host", "container"), ("horovod", "mpirun"), ("rank-table", "no-rank-table")
 ALWAYS = [("host", "mpirun", "rank-table"), ("container", "horovod", "no-rank-table")]
-"""Each launcher, side and mode once; TensorFlow takes long to begin."""
+"""Each launcher, side and mode once; TensorFlow starts slowly."""
 LOSS = re.compile(r"^lab-1:0 \| step .* held-out loss (\S+)", re.MULTILINE)
 DIGEST = re.compile(r"^lab-(\d):(\d) \| weights sha256 (\w+)$", re.MULTILINE)
 
@@ -45,17 +44,15 @@ def operator(
 
 
 def set_up(operator: Operator, python: Path, *, mode: str, kind: str) -> None:
-    document = yaml.safe_load(operator.lab.inventory.read_text())
-    document |= {
-        "code": {**document["code"], "python": str(python)},
-        "launcher": {"kind": kind},
-        "profile": "rec-sdk-tf",
-        "resources": {"mode": mode},
-    }
-    path = operator.lab.directory / "rec-sdk.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path = operator.inventory(
+        "rec-sdk.yaml",
+        code={**operator.document()["code"], "python": str(python)},
+        launcher={"kind": kind},
+        profile="rec-sdk-tf",
+        resources={"mode": mode},
+    )
     # Horovod imports TensorFlow several times to say what it was built with.
-    ended = operator.call("setup", "--inventory", str(path), "--json")
+    ended = operator.setup(inventory=path)
     assert ended.code == 0, ended.err
 
 

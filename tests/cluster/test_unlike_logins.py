@@ -1,4 +1,4 @@
-"""Nodes to which there is another way each: user, port, key, and a jump host."""
+"""Nodes with different logins: user, port, key, and a jump host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import Operator
@@ -26,7 +25,7 @@ cat >/home/admin/.ssh/authorized_keys
 
 @pytest.fixture
 def operator(bring_up: Callable[..., Lab]) -> Iterator[Operator]:
-    """Three nodes: one as usual, one of another user, port and key, one behind the first."""
+    """Three nodes: a usual one, one with another user, port and key, one behind the first."""
     operator = Operator(bring_up(nodes=3, devices=1))
     key = own_key(operator)
     admin = key.with_suffix(".pub").read_bytes()
@@ -49,11 +48,10 @@ def own_key(operator: Operator) -> Path:
 def test_row_05_each_node_has_a_user_a_port_a_key_and_a_jump_host_of_its_own(
     operator: Operator,
 ) -> None:
-    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document = operator.document()
     document["nodes"]["lab-2"] |= {"user": "admin", "port": PORT, "identity": "admin"}
     document["nodes"]["lab-3"] |= {"jump": "lab-1"}
-    unlike = operator.lab.directory / "unlike.yaml"
-    unlike.write_text(yaml.safe_dump(document))
+    unlike = operator.inventory("unlike.yaml", document)
 
     alike = operator.setup()
     assert alike.code == 4

@@ -1,4 +1,4 @@
-"""Who gets in where: certificates and pinned keys against forged hosts, strange keys, lost CAs."""
+"""Logins between nodes: certificates and pinned keys, forged hosts, foreign keys, lost CAs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, PROGRAM, Ended, Operator
@@ -48,19 +47,16 @@ def set_up(lab: Lab) -> Operator:
 
 @pytest.fixture
 def ready(set_up: Operator) -> Operator:
-    """A cluster that is set up with certificates, or mended."""
+    """A cluster that is set up with certificates, or repaired."""
     ended = set_up.setup()
     assert ended.code == 0, ended.err
     return set_up
 
 
 def inventory(operator: Operator, *, nodes: int = 3, **keys: Any) -> Path:
-    """The lab's inventory with its first nodes alone, and other keys."""
-    document = yaml.safe_load(operator.lab.inventory.read_text())
-    document["nodes"] = dict(list(document["nodes"].items())[:nodes])
-    path = operator.lab.directory / "variant.yaml"
-    path.write_text(yaml.safe_dump({**document, **keys}))
-    return path
+    """The lab's inventory with only its first nodes, and other keys."""
+    kept = dict(list(operator.document()["nodes"].items())[:nodes])
+    return operator.inventory("variant.yaml", nodes=kept, **keys)
 
 
 def ca_folder(operator: Operator) -> Path:
@@ -72,7 +68,7 @@ def address(operator: Operator, name: str) -> str:
 
 
 def changed(operator: Operator, path: Path | None = None) -> list[tuple[str, str]]:
-    """What a setup that ends well changes."""
+    """Run a setup that must succeed; what it changes."""
     ended = operator.setup(inventory=path)
     assert ended.code == 0, ended.err
     return [(node, step) for node, step, _ in ended.outcomes("changed")]
@@ -99,15 +95,16 @@ def signed(operator: Operator, name: str, key: str, *options: str, ca: str = "us
 
 
 def test_one_line_lets_in_and_one_line_knows_all(ready: Operator) -> None:
-    nodes = [node.name for node in ready.lab.nodes]
     user, host = (
         " ".join((ca_folder(ready) / f"{kind}_ca.pub").read_text().split()[:2])
         for kind in ("user", "host")
     )
     source = address(ready, "lab-1")
-    assert [ready.sh(name, f"cat {BASE}/trust/authorized_keys") for name in nodes] == [
-        f'cert-authority,restrict,from="{source}",principals="mpi-lab" {user} ascendboot lab\n'
-    ] * 3
+    assert (
+        ready.on_all(f"cat {BASE}/trust/authorized_keys")
+        == [f'cert-authority,restrict,from="{source}",principals="mpi-lab" {user} ascendboot lab\n']
+        * 3
+    )
     assert (
         ready.sh("lab-1", f"cat {BASE}/trust/known_hosts") == f"@cert-authority [*]:12345 {host}\n"
     )
@@ -131,10 +128,9 @@ def test_private_ca_keys_are_on_the_operator_s_side_alone(ready: Operator) -> No
         public = (folder / f"{kind}.pub").read_text().split()[1]
         assert ready.sh("lab-1", f"grep -rlF -- {public} {BASE}/trust; true") != ""
     either = " ".join(f"-e {line}" for line in private)
-    for node in ready.lab.nodes:
-        # What a machine keeps of Python below /root is much, and no place of ours.
-        places = "--exclude-dir=.pyenv --exclude-dir=.cache /var/lib/ascendboot /root /run /etc"
-        assert ready.sh(node.name, f"grep -rlF {either} {places} 2>/dev/null; true") == ""
+    # What a machine keeps of Python below /root is much, and no place of ours.
+    places = "--exclude-dir=.pyenv --exclude-dir=.cache /var/lib/ascendboot /root /run /etc"
+    assert ready.on_all(f"grep -rlF {either} {places} 2>/dev/null; true") == [""] * 3
     kept = (ready.lab.directory / ".ascendboot" / "runs").rglob("*.*")
     assert [path for path in kept if b"PRIVATE KEY" in path.read_bytes()] == []
 
@@ -207,7 +203,7 @@ def test_only_a_certificate_for_this_cluster_opens_a_node(ready: Operator) -> No
 
 
 def with_certificate(ready: Operator, options: list[str] | None) -> str:
-    """What a login with the cluster's key says, with such a certificate."""
+    """The last words of a login with the cluster's key and such a certificate."""
     ready.sh(
         "lab-1", f"rm -rf /run/k; install -d -m 700 /run/k; cp {BASE}/trust/cluster_key /run/k"
     )
@@ -268,13 +264,10 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
 ) -> None:
     path = inventory(operator, ssh={"trust": trust})
     changed(operator, path)
-    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(1000)\n")
-    job = operator.call("train", "job.py", "--inventory", str(path), "--detach").out.strip()
-    has_begun = f"until grep -q ' pid ' {BASE}/jobs/{job}/events; do sleep 0.1; done"
-    operator.sh("lab-1", f'timeout 300 bash -c "{has_begun}"')
+    operator.start_long_job("--inventory", str(path))
     content = f"cd {BASE} && find owner sshd trust env resources -type f ! -name '*.log'"
     question = f"{content} | sort | xargs sha256sum"
-    before = {node.name: operator.sh(node.name, question) for node in operator.lab.nodes}
+    before = operator.on_all(question)
 
     def second(*flags: str) -> Ended:
         argv = [PROGRAM, "setup", "--inventory", str(path), "--accept-new", "--json", *flags]
@@ -290,7 +283,7 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
         words = [r["detail"] for r in refused.json["results"] if r["step"] == "set-up-elsewhere"]
         assert len(words) == 3
         assert all(by in word for word in words)
-    assert {n.name: operator.sh(n.name, question) for n in operator.lab.nodes} == before
+    assert operator.on_all(question) == before
     assert not (tmp_path / ".ascendboot/clusters/lab/ca").exists()
 
     assert operator.call("stop", "--inventory", str(path), "--grace", "0.5").code == 0
@@ -352,8 +345,7 @@ def left_the_inventory(operator: Operator, trust: str) -> Path:
     """Set up with three nodes, then with two; copies of all keys are kept on the nodes."""
     ssh = {"trust": trust}
     changed(operator, inventory(operator, ssh=ssh))
-    for node in operator.lab.nodes:
-        operator.sh(node.name, COPY)
+    operator.on_all(COPY)
     two = inventory(operator, nodes=2, ssh=ssh)
     for verb in ("setup", "check"):
         ended = operator.call(verb, "--inventory", str(two), "--json")
@@ -365,7 +357,7 @@ def left_the_inventory(operator: Operator, trust: str) -> Path:
 
 
 def assert_no_trust(operator: Operator) -> None:
-    """Neither side opens the other, even where the former files of all nodes are kept."""
+    """Neither side can log in to the other, even with copies of all former files."""
     operator.sh("lab-3", COMES_BACK)
     unchecked = LOGIN.replace("-o LogLevel", f"{UNCHECKED} -o LogLevel")
     to_left = {"address": address(operator, "lab-3")}

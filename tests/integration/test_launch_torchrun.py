@@ -1,4 +1,4 @@
-"""Real torchrun over two nodes: one on each, started by us, and none is left when one fails."""
+"""Real torchrun over two nodes: one per node, and none remains when one fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ascendboot.jobs.start import start_detached
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import HEAD, LocalTransport, Screenful
 from tests.integration.two_nodes import TwoNodes
-from tests.needs import LONG
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -161,21 +160,12 @@ def test_a_rank_killed_with_its_wrapper_is_named_by_torchrun(two: TwoNodes, pyth
     assert two.processes_of(made) == ""
 
 
-@pytest.mark.parametrize(
-    ("node", "pids"),
-    [
-        # All that would end its ranks: they see it themselves.
-        ("lab-1", "$(grep -E '^(launcher|supervisor) . pid' events | cut -d' ' -f4)"),
-        pytest.param("lab-2", "$(cut -d' ' -f1 watched)", marks=LONG),
-    ],
-    ids=["launcher and supervisor", "watch"],
-)
-def test_the_job_ends_when_something_beside_its_ranks_is_killed(
-    two: TwoNodes, python: Path, node: str, pids: str
-) -> None:
+def test_the_job_ends_when_launcher_and_supervisor_are_killed(two: TwoNodes, python: Path) -> None:
+    """Nothing else would end the ranks; they notice it themselves."""
     made = two.torchrun_job(python, HEAD + FOR_EVER)
     start_detached(made, two.transports, forks=4)
     logs = f"cat {made.job_folder}/rank.*.log"
     wait_until(lambda: all(two.on(name, logs).count("up") == 2 for name in ("lab-1", "lab-2")))
-    two.on(node, f"cd {made.job_folder} && kill -9 {pids}")
+    pids = "$(grep -E '^(launcher|supervisor) . pid' events | cut -d' ' -f4)"
+    two.on("lab-1", f"cd {made.job_folder} && kill -9 {pids}")
     wait_until(lambda: two.processes_of(made) == "")

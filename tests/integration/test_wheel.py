@@ -1,4 +1,4 @@
-"""The wheel carries everything that a machine without the checkout needs."""
+"""The wheel contains everything that a machine without the checkout needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine lacks: no reason to fail for a developer, and one for CI."""
+"""A missing program skips a test for a developer, and fails it in CI."""
 
 from __future__ import annotations
 
