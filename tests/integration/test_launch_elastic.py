@@ -102,4 +102,6 @@ def test_a_late_node_joins(two: TwoNodes, python: Path, tmp_path: Path) -> None:
     assert report.state is JobState.SUCCEEDED
     (note,) = report.notes
     assert note.endswith(": 4 of them, 2 before")
-    assert screen.of(3, "lab-2") == [b"rank 3 of 4 on 7", b"sum 4.0"]
+    # Without a name server torch warns between the two.
+    first, *_, last = screen.of(3, "lab-2")
+    assert (first, last) == (b"rank 3 of 4 on 7", b"sum 4.0")
