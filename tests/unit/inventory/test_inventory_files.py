@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "inventories").glob("*.yaml"))
 
 
-def test_the_schema_for_editors_is_a_editor_schema() -> None:
+def test_the_schema_for_editors_is_a_valid_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(editor_schema())
 
 
