@@ -125,6 +125,12 @@ def test_ssh_with_the_key_and_the_known_host_keys(practice_cluster: Lab) -> None
         ]
 
 
+def test_the_sshd_of_a_node_takes_keys_only(practice_cluster: Lab) -> None:
+    settings = set(said(practice_cluster, "lab-1", "/usr/sbin/sshd", "-T").lower().splitlines())
+    assert {"passwordauthentication no", "kbdinteractiveauthentication no"} <= settings
+    assert "permitrootlogin without-password" in settings
+
+
 def test_exec_hands_over_input_and_reports_failure(practice_cluster: Lab) -> None:
     lab = practice_cluster
     assert lab.exec("lab-1", ["cat"], input=b"\0\xff").stdout == b"\0\xff"
