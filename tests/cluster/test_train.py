@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Ended, Operator, measured
+from tests.needs import missing
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -162,6 +164,8 @@ nsenter -t $! -n sh -c 'ip addr add 192.0.2.10/24 dev peer; ip link set peer up'
 
 
 def test_item_24_the_rule_of_the_page_closes_the_listeners(operator: Operator) -> None:
+    if shutil.which("nft") is None:
+        missing("there is no nft on this machine (Debian package nftables)")
     blocks = re.findall(r"```(?:yaml)?\n(.*?)```", _PORTS_PAGE.read_text(), re.DOTALL)
     restricted = next(block for block in blocks if "port_min_v6" in block)
     rule = next(block for block in blocks if block.startswith("nft add table"))
