@@ -66,16 +66,18 @@ def inventory(operator: Operator, **changes: object) -> Path:
 
 def test_ddp_learns_and_goes_on_from_its_checkpoint(operator: Operator) -> None:
     words = ["--checkpoint", f"{BASE}/ddp.pt", "--every", "4"]
-    job = operator.call("train", "ddp.py", "--", "--steps", "8", *words)
-    assert job.code == 0, job.err + job.out
+    try:
+        job = operator.call("train", "ddp.py", "--", "--steps", "8", *words)
+        assert job.code == 0, job.err + job.out
+        again = operator.call("train", "ddp.py", "--", "--steps", "30", *words)
+        assert again.code == 0, again.err + again.out
+    finally:
+        operator.sh("lab-1", f"rm -f {BASE}/ddp.pt")
     assert job.out.count("begins at step 0 of 8") == 4
-    again = operator.call("train", "ddp.py", "--", "--steps", "30", *words)
-    assert again.code == 0, again.err + again.out
     assert again.out.count("begins at step 8 of 30") == 4
     losses = set(re.findall(r"rank \d of 4 on cpu: loss ([\d.]+)", job.out + again.out))
     first, last = sorted(losses, key=float, reverse=True)
     assert float(last) < float(first) / 10
-    operator.sh("lab-1", f"rm {BASE}/ddp.pt")
 
 
 def test_what_each_rank_is_told(operator: Operator) -> None:

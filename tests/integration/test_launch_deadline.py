@@ -51,5 +51,5 @@ def test_a_node_whose_login_hangs_is_named(two: TwoNodes, tmp_path: Path) -> Non
 
 
 def test_a_job_whose_ranks_have_begun_goes_on(two: TwoNodes, tmp_path: Path) -> None:
-    made = two.job("import time\ntime.sleep(4)", begin_within_s=2)
+    made = two.job("import time\ntime.sleep(8)", begin_within_s=6)
     assert two.left_alone(made, tmp_path).state is JobState.SUCCEEDED
