@@ -62,7 +62,7 @@ def test_what_is_written_in_it_stays_there(container_cluster: Lab) -> None:
 def test_what_ends_in_it_is_reaped(container_cluster: Lab) -> None:
     Operator(container_cluster).inside("lab-1", "(sleep 0.1 &) ; (true &)")
     script = "for _ in {1..200}; do ps -eo stat= | grep -q Z || exit 0; sleep 0.05; done; exit 1"
-    Operator(container_cluster).inside("lab-1", script)
+    assert Operator(container_cluster).inside("lab-1", script) == ""
 
 
 def test_it_restarts_with_its_node_and_keeps_its_files(bring_up: BringUp) -> None:

@@ -71,6 +71,7 @@ def test_item_03_held_commands_get_keepalives(bench: Bench) -> None:
     heard = server.folder / "heard"
     transport.hold(bash(f"echo held; while read -r _; do echo >>{heard}; done"))
     wait_until(lambda: heard.exists() and len(heard.read_text()) > 3)
+    assert set(heard.read_text()) == {"\n"}
 
 
 def test_item_03_a_job_is_followed_by_sessions_that_are_named_where_they_freeze(

@@ -76,7 +76,7 @@ def test_an_answer_is_read_whole() -> None:
 
 @pytest.mark.parametrize("text", ["end", ANSWER[:-1], ANSWER])
 def test_the_last_newline_may_be_missing(text: str) -> None:
-    parse_stacks("a", text)
+    assert parse_stacks("a", text) == parse_stacks("a", text.rstrip("\n") + "\n")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,16 @@ from ascendboot.checks.finding import Findings
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.job import FirstFailure, JobReport, JobState
 from ascendboot.model.names import fold
-from tests.unit.collective.ranks import DIGEST, SLOTS, all_well, digest, end, facts, log, report
+from tests.unit.checks.collective.ranks import (
+    DIGEST,
+    SLOTS,
+    all_well,
+    digest,
+    end,
+    facts,
+    log,
+    report,
+)
 
 
 def test_the_log_of_a_rank_that_finished() -> None:
