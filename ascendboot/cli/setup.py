@@ -21,10 +21,10 @@ from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, check_cluster, plan_setup
 from ascendboot.setup.ca import CaKeys
-from ascendboot.setup.cluster_plan import ClusterFacts
+from ascendboot.setup.cluster_plan import ClusterFacts, setup_record
 from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.phases import step_names
-from ascendboot.setup.record import node_of, reach_of, setup_record
+from ascendboot.setup.record import node_of, reach_of
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.state import State, whoami

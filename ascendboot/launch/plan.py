@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from ascendboot.errors import AscendbootError
 from ascendboot.model.cluster import MPIRUN, LauncherChoice, NodeClocks, Placement
@@ -148,7 +148,7 @@ class PlannedRank:
     """Of its device, where it is known."""
 
 
-_RANKS: Final = TypeAdapter(tuple[PlannedRank, ...])
+_RANKS: Final = TypeAdapter(tuple[PlannedRank, ...], config=ConfigDict(defer_build=True))
 
 
 @dataclass(frozen=True, kw_only=True)

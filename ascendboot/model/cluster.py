@@ -310,6 +310,12 @@ class Placement:
         """The nodes that hold ranks, in rank order."""
         return tuple({slot.node.name: slot.node for slot in self.slots}.values())
 
+    @property
+    def table_name(self) -> str:
+        """`hccl_json_16p_2_host.json`, or `hccl_json_8p.json` for one node, as Rec SDK has it."""
+        hosts = f"_{len(self.nodes)}_host" if len(self.nodes) > 1 else ""
+        return f"hccl_json_{self.world_size}p{hosts}.json"
+
     def ranks_on(self, node: Node) -> tuple[int, ...]:
         """The ranks of one node, ascending."""
         return self._ranks.get(node.name, ())

@@ -20,11 +20,17 @@ from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.launch.launchers import traits_of
 from ascendboot.launch.plan import LaunchRequest, Login
-from ascendboot.model.cluster import LAUNCHER_NAMES, Cluster, ContainerExec, Node, NodeClocks
+from ascendboot.model.cluster import (
+    LAUNCHER_NAMES,
+    Cluster,
+    ContainerExec,
+    Node,
+    NodeClocks,
+    Placement,
+)
 from ascendboot.model.files import CodeTree
 from ascendboot.model.names import fold, names_file_here
 from ascendboot.readiness import checks, queries
-from ascendboot.setup.cluster_plan import chief_settings, meeting_settings, rank_table_name
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
@@ -296,7 +302,7 @@ def job_request(
     placement = record.placement(cluster)
     with_table = cluster.resource_mode == "rank-table"
     by_chief = cluster.resource_mode == "no-rank-table"
-    table = f"resources/{rank_table_name(placement)}"
+    table = f"resources/{placement.table_name}"
     primary = record.nodes[cluster.primary_name]
     folder = PurePosixPath(cluster.code_path or ready.script.parent)
     return LaunchRequest(
@@ -327,6 +333,29 @@ def job_request(
         log_limit=cluster.log_limit,
         notes=notes,
     )
+
+
+def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
+    """Variables of all ranks without a rank table; CM_WORKER_IP differs by node.
+
+    CM_WORKER_SIZE counts all ranks of the job (HCCL's own example: 16 on two nodes of 8), not
+    those of one node.
+    """
+    return {
+        "CM_CHIEF_IP": placement.primary.cluster_address,
+        "CM_CHIEF_PORT": str(cluster.chief_port),
+        "CM_CHIEF_DEVICE": str(cluster.chief_device),
+        "CM_WORKER_SIZE": str(placement.world_size),
+    }
+
+
+def meeting_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
+    """Where PyTorch's ranks meet; what the inventory states has precedence."""
+    settings = {
+        "MASTER_ADDR": placement.primary.cluster_address,
+        "MASTER_PORT": str(cluster.chief_port),
+    }
+    return {name: value for name, value in settings.items() if name not in cluster.env}
 
 
 def _launcher_env(

@@ -1,22 +1,24 @@
-"""What every phase of setup works with: facts, the plan derived from them, rendered templates."""
+"""What every phase of setup works with: facts, their plan, rendered templates, the record."""
 
 from __future__ import annotations
 
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import PurePosixPath
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ascendboot import __version__
 from ascendboot.checks.finding import Finding, error, in_order, port_holders
 from ascendboot.checks.hosts import open_above
 from ascendboot.checks.launchers import choose_launcher
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
-from ascendboot.facts.derive import common_networks, devices_of
+from ascendboot.errors import NodeError
+from ascendboot.facts.derive import common_networks, crosses_pods, devices_of
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.system import Listener
@@ -26,6 +28,8 @@ from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot
 from ascendboot.model.files import Authority, Control, Owner, fingerprint
 from ascendboot.model.names import fold
+from ascendboot.setup.record import NodeRecord, SetupRecord, digest
+from ascendboot.templates import digest as templates_digest
 from ascendboot.templates import installed_templates
 
 _CONFIG = "sshd/sshd_config"
@@ -248,36 +252,6 @@ def rendered(template: str, **values: object) -> str:
     return _environment().get_template(template).render(values)
 
 
-def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
-    """Variables of all ranks without a rank table; CM_WORKER_IP differs by node.
-
-    CM_WORKER_SIZE counts all ranks of the job (HCCL's own example: 16 on two nodes of 8), not
-    those of one node.
-    """
-    return {
-        "CM_CHIEF_IP": placement.primary.cluster_address,
-        "CM_CHIEF_PORT": str(cluster.chief_port),
-        "CM_CHIEF_DEVICE": str(cluster.chief_device),
-        "CM_WORKER_SIZE": str(placement.world_size),
-    }
-
-
-def meeting_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
-    """Where PyTorch's ranks meet; what the inventory states has precedence."""
-    settings = {
-        "MASTER_ADDR": placement.primary.cluster_address,
-        "MASTER_PORT": str(cluster.chief_port),
-    }
-    return {name: value for name, value in settings.items() if name not in cluster.env}
-
-
-def rank_table_name(placement: Placement) -> str:
-    """`hccl_json_16p_2_host.json`, or `hccl_json_8p.json` for one node, as Rec SDK names them."""
-    servers = len(placement.nodes)
-    hosts = f"_{servers}_host" if servers > 1 else ""
-    return f"hccl_json_{placement.world_size}p{hosts}.json"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """Everything that steps are made from."""
@@ -302,7 +276,7 @@ class Context:
         hostfile = "".join(
             f"{n.cluster_address} slots={len(placement.ranks_on(n))}\n" for n in placement.nodes
         )
-        named = {rank_table_name(placement): table} if table else {}
+        named = {placement.table_name: table} if table else {}
         return {**named, "hostfile": hostfile}
 
     @cached_property
@@ -334,3 +308,59 @@ class Context:
         facts = self.facts.nodes[node.name]
         system = value_of(facts.host if node.name in self.facts.sshd_sides else facts.system)
         return system.user if system else node.ssh.user
+
+
+def setup_record(
+    cluster: Cluster,
+    plan: ClusterPlan,
+    facts: ClusterFacts,
+    paths: Mapping[str, Collection[str]],
+) -> SetupRecord:
+    """The record of a setup.
+
+    `paths` holds the files of setup's steps by node: other files in the cluster's folder may
+    change.
+    """
+    return SetupRecord(
+        cluster=cluster.name,
+        version=__version__,
+        inventory_digest=digest(cluster),
+        templates=templates_digest(),
+        base=plan.base,
+        port=plan.port,
+        networks=plan.networks,
+        mpirun=plan.mpirun,
+        launcher=plan.launcher,
+        launcher_env=plan.launcher_env,
+        slots=tuple((s.node.name, s.device_id, s.device_ip) for s in plan.placement.slots),
+        crosses_pods=crosses_pods(cluster, facts.nodes),
+        nodes={node.name: _node_record(node, facts, paths[node.name]) for node in cluster.nodes},
+    )
+
+
+def _node_record(node: Node, facts: ClusterFacts, paths: Collection[str]) -> NodeRecord:
+    installed, host = facts.installed[node.name], facts.sshd_sides.get(node.name)
+    answers = facts.nodes[node.name]
+    system, engines = value_of(answers.system), value_of(answers.container)
+    container = engines.container if engines else None
+    if system is None:  # the checks let no such node pass
+        raise NodeError(
+            node.name, "could not record the setup: the user that ranks run as is unknown"
+        )
+    expires: dict[str, float] = {}
+    for side in (installed, *([host] if host else [])):
+        for path, certificate in side.certificates.items():
+            if end := certificate.valid_to:
+                expires[path] = min(end, expires.get(path, end))
+    return NodeRecord(
+        files={path: file for path, file in installed.files.items() if path in paths},
+        sshd=installed.daemon.identity if installed.daemon else "",
+        host_files={p: file for p, file in host.files.items() if p in paths} if host else {},
+        host_sshd=host.daemon.identity if host and host.daemon else "",
+        expires=expires,
+        uid=system.uid,
+        user=system.user,
+        home=system.home,
+        engine=container.engine if container else "",
+        container=node.container or "",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -14,13 +14,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ascendboot import __version__
-from ascendboot.errors import AscendbootError, NodeError
-from ascendboot.facts.derive import crosses_pods
+from ascendboot.errors import AscendbootError
 from ascendboot.facts.installed import Installed
-from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot, SshAccess
 from ascendboot.model.files import OwnFile
-from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
 from ascendboot.templates import digest as templates_digest
 
 _OF_NO_SETUP = ("source", "log_limit", "data")
@@ -160,62 +157,6 @@ class SetupRecord:
 @cache
 def _reader() -> TypeAdapter[SetupRecord]:
     return TypeAdapter(SetupRecord)
-
-
-def setup_record(
-    cluster: Cluster,
-    plan: ClusterPlan,
-    facts: ClusterFacts,
-    paths: Mapping[str, Collection[str]],
-) -> SetupRecord:
-    """The record of a setup.
-
-    `paths` holds the files of setup's steps by node: other files in the cluster's folder may
-    change.
-    """
-    return SetupRecord(
-        cluster=cluster.name,
-        version=__version__,
-        inventory_digest=digest(cluster),
-        templates=templates_digest(),
-        base=plan.base,
-        port=plan.port,
-        networks=plan.networks,
-        mpirun=plan.mpirun,
-        launcher=plan.launcher,
-        launcher_env=plan.launcher_env,
-        slots=tuple((s.node.name, s.device_id, s.device_ip) for s in plan.placement.slots),
-        crosses_pods=crosses_pods(cluster, facts.nodes),
-        nodes={node.name: _node_record(node, facts, paths[node.name]) for node in cluster.nodes},
-    )
-
-
-def _node_record(node: Node, facts: ClusterFacts, paths: Collection[str]) -> NodeRecord:
-    installed, host = facts.installed[node.name], facts.sshd_sides.get(node.name)
-    answers = facts.nodes[node.name]
-    system, engines = value_of(answers.system), value_of(answers.container)
-    container = engines.container if engines else None
-    if system is None:  # the checks let no such node pass
-        raise NodeError(
-            node.name, "could not record the setup: the user that ranks run as is unknown"
-        )
-    expires: dict[str, float] = {}
-    for side in (installed, *([host] if host else [])):
-        for path, certificate in side.certificates.items():
-            if end := certificate.valid_to:
-                expires[path] = min(end, expires.get(path, end))
-    return NodeRecord(
-        files={path: file for path, file in installed.files.items() if path in paths},
-        sshd=installed.daemon.identity if installed.daemon else "",
-        host_files={p: file for p, file in host.files.items() if p in paths} if host else {},
-        host_sshd=host.daemon.identity if host and host.daemon else "",
-        expires=expires,
-        uid=system.uid,
-        user=system.user,
-        home=system.home,
-        engine=container.engine if container else "",
-        container=node.container or "",
-    )
 
 
 def digest(cluster: Cluster) -> str:

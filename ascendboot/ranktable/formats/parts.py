@@ -56,7 +56,7 @@ def in_writing_order(others: Mapping[str, object]) -> dict[str, object]:
 class Part(BaseModel):
     """An object of a rank table; its fields have the names of the members in the file."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 
     numbers_are_text: ClassVar[bool] = True
     last: ClassVar[str] = ""

@@ -20,8 +20,14 @@ from ascendboot.model.cluster import Cluster, LauncherChoice
 from ascendboot.model.files import OwnFile
 from ascendboot.readiness.queries import job_requirements
 from ascendboot.setup import record
-from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, place, plan_cluster
-from ascendboot.setup.record import SetupRecord, setup_record
+from ascendboot.setup.cluster_plan import (
+    ClusterFacts,
+    ClusterPlan,
+    place,
+    plan_cluster,
+    setup_record,
+)
+from ascendboot.setup.record import SetupRecord
 from tests.unit.checks import well
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ascendboot.model.cluster import Placement, Slot
-from ascendboot.setup.cluster_plan import chief_settings, rank_table_name
+from ascendboot.readiness.ready import chief_settings
 from tests.unit.checks import well
 
 
@@ -20,7 +20,7 @@ def placement(nodes: int, devices: int) -> Placement:
 
 
 def test_the_table_is_named_as_rec_sdk_names_it() -> None:
-    names = [rank_table_name(placement(*shape)) for shape in ((1, 8), (2, 8), (3, 1))]
+    names = [placement(*shape).table_name for shape in ((1, 8), (2, 8), (3, 1))]
     assert names == ["hccl_json_8p.json", "hccl_json_16p_2_host.json", "hccl_json_3p_3_host.json"]
 
 
