@@ -368,7 +368,6 @@ class InventoryKeys(Keys):
             {"HCCL_CONNECT_TIMEOUT": 1200},
             "Variables of HCCL and the NPU software, checked against what is documented "
             "(docs/reference/hccl.md). A variable stands here or under `env`, not under both.",
-            properties=_hccl_schema(),
             additionalProperties=False,
         )
     )
@@ -401,7 +400,9 @@ class _WithoutNull(GenerateJsonSchema):
 @cache
 def whole() -> Shape:
     """The schema of the whole file; `x-kind` and `x-default` are texts for messages and pages."""
-    return InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
+    made = InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
+    made["properties"]["hccl"]["properties"] = _hccl_schema()
+    return made
 
 
 def resolve(shape: Shape) -> Shape:
