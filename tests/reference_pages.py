@@ -51,7 +51,7 @@ def inventory_tables() -> list[str]:
     sections = {
         name: resolve(top[name])
         for name in top
-        if name in ("ssh", "resources", "launcher", "code", "logs")
+        if name in ("ssh", "resources", "topology", "launcher", "code", "logs")
     }
     flat = {
         f"{name}.{key}": inner

@@ -247,3 +247,38 @@ def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
         )
         remedy = "Correct `interface` or `cluster_address`"
         yield finding.error("interface-differs", (node.name,), text, remedy)
+
+
+def leaf_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """Leaf switches that are missing, or differ between nodes; facts may be empty."""
+    rails, is_stated = cluster.rails, any(node.leaf is not None for node in cluster.nodes)
+    on: dict[str, dict[tuple[int, ...], list[str]]] = {}
+    for node in cluster.nodes if is_stated else ():
+        listed = tuple(device.device_id for device in node.devices)
+        used = listed or (derive.present_ids(facts[node.name]) if node.name in facts else rails)
+        missing = [i for i in used or (0,) if node.leaf_of(i) is None]
+        if missing:
+            what = finding.devices(missing) if isinstance(node.leaf, tuple) else "the node"
+            text = f"no leaf switch is stated for {what}, but other leaf switches are stated"
+            remedy = "State `leaf`; until then the order of ranks assumes a leaf of its own"
+            yield finding.warning("leaf-unknown", (node.name,), text, remedy)
+        leaves = finding.grouped((node.leaf_of(i), i) for i in rails if i in used)
+        for leaf, ids in leaves.items():
+            if leaf is not None:
+                on.setdefault(leaf, {}).setdefault(tuple(ids), []).append(node.name)
+    for leaf, by_devices in on.items():
+        yield from _leaf_differs(leaf, by_devices)
+
+
+def _leaf_differs(
+    leaf: str, by_devices: Mapping[tuple[int, ...], Sequence[str]]
+) -> finding.Findings:
+    """A warning where a leaf has other devices of some nodes than of most nodes."""
+    (usual, most), *rest = sorted(by_devices.items(), key=lambda group: -len(group[1]))
+    for ids, names in rest:
+        text = (
+            f"the leaf {leaf} has {finding.devices(ids)} here, but {finding.devices(usual)} "
+            f"of {fold(most)}"
+        )
+        remedy = "Correct `leaf` if the cables are not different"
+        yield finding.warning("leaf-devices-differ", tuple(names), text, remedy)

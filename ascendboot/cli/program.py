@@ -212,7 +212,7 @@ _VERBS = {"setup": "setup", "check": "setup"} | {
     name: name for name in ("train", "status", "logs", "stop", "reset")
 }
 """The module of each verb."""
-_GROUPS = ("lab", "ranktable")
+_GROUPS = ("lab", "ranktable", "topology")
 _ONLY_TELL = {
     *("--list", "-l", "--help", "-h", "--version", "-V"),
     *("--complete", "--print-completion-script"),

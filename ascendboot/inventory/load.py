@@ -80,6 +80,8 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         profile=keys.profile,
         env=environment(keys),
         secret_env=keys.secret_names,
+        topology_order=keys.topology.order,
+        topology_shape=keys.topology.shape,
     )
 
 

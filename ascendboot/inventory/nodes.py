@@ -15,6 +15,7 @@ from ascendboot.inventory.schema import DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import Device, Node, SshAccess
 from ascendboot.model.names import fold
+from ascendboot.model.topology import Leaf
 
 _LAST_PORT = 65535
 _JUMP = re.compile(
@@ -385,6 +386,13 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
         devices=draft.devices,
         device_count=count if isinstance(count, int) else None,
         interface=value("interface"),
-        leaf=value("leaf"),
+        leaf=_leaf(value("leaf")),
         env=draft.entry.env,
     )
+
+
+def _leaf(stated: str | dict[str, str] | None) -> Leaf | None:
+    """The leaf of a node, or that of each device, by device id."""
+    if not isinstance(stated, dict):
+        return stated
+    return tuple(sorted((i, leaf) for ids, leaf in stated.items() for i in values.ids_of(ids)))

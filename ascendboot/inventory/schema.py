@@ -132,8 +132,12 @@ class NodeKeys(Keys):
         "eth0",
         "The network interface that the nodes' own traffic uses.",
     )
-    leaf: values.Line | None = unset(
-        "not stated", "leaf-1", "The leaf switch to which the node is connected."
+    leaf: values.Leaves | None = unset(
+        "not stated",
+        "leaf-1",
+        "The leaf switch of the network of the NPUs to which the node is connected, or one for "
+        "each device, by device ids: `{0-1,6-7: leaf-1, 2-5: leaf-2}`. It decides the order of "
+        "the ranks, see `topology.order`.",
     )
     env: values.Environment = key(
         {},
@@ -251,6 +255,24 @@ class CodeKeys(Keys):
     )
 
 
+class TopologyKeys(Keys):
+    """Keys of the order of ranks by leaf switch."""
+
+    order: Literal["auto", "inventory"] = key(
+        "auto",
+        "inventory",
+        "The order of the nodes by rank: auto: by leaf switch where nodes state a `leaf`, so that "
+        "neighbours are on one leaf, otherwise as inventory; inventory: the primary first, then "
+        "as in this file. A `resources.file` has its own order.",
+    )
+    shape: Literal["ring", "chain"] = key(
+        "ring",
+        "chain",
+        "What the order is for: ring: a ring of all nodes, as HCCL and Horovod form it; chain: "
+        "pipeline stages, where the last node has no link to the first.",
+    )
+
+
 class LogKeys(Keys):
     """Keys of what ranks print."""
 
@@ -334,6 +356,9 @@ class InventoryKeys(Keys):
     ssh: SshKeys = key(SshKeys(), {"port": 7722}, "The cluster's own SSH.")
     resources: ResourceKeys = key(
         ResourceKeys(), {"mode": "rank-table"}, "How ranks learn of each other."
+    )
+    topology: TopologyKeys = key(
+        TopologyKeys(), {"order": "auto"}, "The order of ranks by leaf switch."
     )
     launcher: LauncherKeys = key(
         LauncherKeys(), {"kind": "mpirun"}, "The program that starts the ranks."

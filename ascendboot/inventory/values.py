@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, GetJsonSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    GetJsonSchemaHandler,
+    Tag,
+)
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from ascendboot.hccl.variables import hccl_ports
@@ -341,3 +348,48 @@ ProductName = Annotated[
     Kind(choice(*_PRODUCTS), {"enum": [*_PRODUCTS, 910]}),
 ]
 DeviceId = Annotated[int, Field(ge=0), Kind("a device id: 0 or more")]
+
+_IDS = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
+
+
+def ids_of(text: str) -> tuple[int, ...]:
+    """The device ids that a text such as `0-1,6-7` stands for, in its order.
+
+    Raises:
+        ValueError: it is not a list of ids and ranges; the text completes `"…" `.
+    """
+    ids: list[int] = []
+    for part in text.split(","):
+        match = _IDS.fullmatch(part.strip())
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError("does not name device ids; write for example 0-1,6-7")
+        ids += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(ids)
+
+
+def _each_once(leaves: Mapping[str, str]) -> Mapping[str, str]:
+    """Every key names device ids, and no id is named twice."""
+    seen: set[int] = set()
+    for text in leaves:
+        try:
+            ids = ids_of(text)
+        except ValueError as error:
+            raise custom_error(f"{described(text)} {error}") from error
+        for device_id in ids:
+            if device_id in seen:
+                raise custom_error(f"device id {device_id} is stated twice; keep one")
+            seen.add(device_id)
+    return leaves
+
+
+Leaves = Annotated[
+    Annotated[Line, Tag(f"{TAG}text")]
+    | Annotated[
+        dict[str, Line],
+        Field(min_length=1),
+        AfterValidator(_each_once),
+        Tag(f"{TAG}devices"),
+    ],
+    by_type(text=str, devices=dict),
+    Kind("a text of one line, or a mapping of device ids to such texts"),
+]

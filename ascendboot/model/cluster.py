@@ -11,6 +11,7 @@ from typing import Literal
 
 from ascendboot.model.files import PRIMARY
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
+from ascendboot.model.topology import Leaf, RankOrder, Shape, Signature, order_nodes
 
 Product = Literal["auto", "910", "a2", "a3", "a5"]
 Trust = Literal["ca", "pinned"]
@@ -72,9 +73,14 @@ class Node:
     device_count: int | None = None
     """The stated number of devices; None: not stated (`devices` may name them)."""
     interface: str | None = None
-    leaf: str | None = None
+    leaf: Leaf | None = None
+    """The leaf switch of the node or of each device; None: not stated."""
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Environment variables of its ranks only; they override those of the cluster."""
+
+    def leaf_of(self, device_id: int) -> str | None:
+        """The leaf switch of a device; None: not stated."""
+        return dict(self.leaf).get(device_id) if isinstance(self.leaf, tuple) else self.leaf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +139,10 @@ class Cluster:
     """Environment variables of every rank, without those of single nodes."""
     secret_env: frozenset[str] = frozenset()
     """Further variables whose values are secrets."""
+    topology_order: Literal["auto", "inventory"] = "auto"
+    """Whether the order of ranks follows the leaf switches where nodes state them."""
+    topology_shape: Shape = "ring"
+    """What the order is for: a ring, or a chain without the last link back."""
 
     @property
     def primary(self) -> Node:
@@ -161,11 +171,68 @@ class Cluster:
 
     @property
     def rank_order(self) -> tuple[Node, ...]:
-        """The nodes in rank order: as in the own rank table, else the primary first."""
+        """The nodes in rank order: as in the own rank table, by leaf switch, or as given.
+
+        The primary is first; without leaf switches the others follow in inventory order.
+        """
+        if self.leaf_order is None or not self.follows_leaves:
+            return self.given_order
+        by_name = {node.name: node for node in self.nodes}
+        return tuple(by_name[name] for name in self.leaf_order.nodes)
+
+    @property
+    def given_order(self) -> tuple[Node, ...]:
+        """The nodes as in the own rank table, else the primary first, then in inventory order."""
         if self.own_table is not None:
             order = list(dict.fromkeys(server for server, *_ in self.own_table.places))
             return tuple(sorted(self.nodes, key=lambda node: order.index(node.server_id)))
         return (self.primary, *(n for n in self.nodes if n.name != self.primary_name))
+
+    @property
+    def follows_leaves(self) -> bool:
+        """Whether leaf switches may change the order of ranks."""
+        return self.own_table is None and self.topology_order == "auto"
+
+    @property
+    def rails(self) -> tuple[int, ...]:
+        """The device ids whose leaf switches may differ; none if no node states leaves of devices.
+
+        Devices that a node does not use are left out.
+        """
+        ids: set[int] = set()
+        for node in self.nodes:
+            if isinstance(node.leaf, tuple):
+                listed = {device.device_id for device in node.devices}
+                ids |= listed or {device_id for device_id, _ in node.leaf}
+        return tuple(sorted(ids))
+
+    @cached_property
+    def leaves(self) -> Mapping[str, Signature]:
+        """The leaf switch of each rail by node, in the given order; empty if no node states one.
+
+        An unknown leaf counts as a leaf of its own, `?NODE`; a device that is not used as `-`.
+        """
+        if all(node.leaf is None for node in self.nodes):
+            return {}
+        rails = self.rails
+        return {node.name: _signature(node, rails) for node in self.given_order}
+
+    @cached_property
+    def leaf_order(self) -> RankOrder | None:
+        """The best order by leaf switch; None if no node states a leaf."""
+        return order_nodes(self.leaves, self.topology_shape) if self.leaves else None
+
+    @property
+    def order_words(self) -> str:
+        """How the order of ranks was chosen, and its cost; empty if no node states a leaf."""
+        best = self.leaf_order
+        if best is None:
+            return ""
+        if self.follows_leaves:
+            return f"rank order by leaf switches: {best.words}"
+        by = "topology.order" if self.own_table is None else "resources.file"
+        cheaper = f"; by leaf switches it would be {best.after}" if best.after < best.before else ""
+        return f"rank order by {by}: {best.shape} cost {best.before}{cheaper}"
 
     def serves_from_host(self, node: Node) -> bool:
         """Whether the node's ranks run in a container and our sshd does not."""
@@ -191,6 +258,14 @@ class Cluster:
             if node.name == name:
                 return node
         raise KeyError(name)
+
+
+def _signature(node: Node, rails: tuple[int, ...]) -> Signature:
+    """The leaf of each rail at a node; without rails that of the whole node."""
+    if not rails:
+        return (node.leaf if isinstance(node.leaf, str) else f"?{node.name}",)
+    used = {device.device_id for device in node.devices} or set(rails)
+    return tuple((node.leaf_of(i) or f"?{node.name}") if i in used else "-" for i in rails)
 
 
 OWN_ONLY = "podman shows each user nothing but his own containers"

@@ -74,13 +74,19 @@ class ClusterPlan:
     """Its text; empty without a rank table."""
     rank_table_words: str = ""
     """A description of it."""
+    order_words: str = ""
+    """How the order of ranks was chosen; empty if no node states a leaf."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets for horovodrun, which loads what the ranks load."""
 
     @property
     def words(self) -> dict[str, str]:
         """Descriptions of the choices that the inventory leaves open, by name."""
-        words = {"launcher": self.launcher.words, "rank-table": self.rank_table_words}
+        words = {
+            "launcher": self.launcher.words,
+            "rank-table": self.rank_table_words,
+            "topology": self.order_words,
+        }
         return {name: text for name, text in words.items() if text}
 
 
@@ -108,6 +114,7 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
         launcher=launcher,
         rank_table=table,
         rank_table_words=rank_table_words(cluster, facts.nodes, table) if table else "",
+        order_words=cluster.order_words,
         launcher_env=library_paths(cluster, primary) if traits_of(launcher).loads_libraries else {},
     )
 
@@ -121,7 +128,7 @@ def library_paths(cluster: Cluster, facts: NodeFacts) -> dict[str, str]:
 
 
 def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
-    """One rank per device: primary first, then inventory order; devices in their own order."""
+    """One rank per device: nodes in the cluster's rank order, devices in their own order."""
     return Placement(
         tuple(
             Slot(node, device_id, device_ip, local_rank)

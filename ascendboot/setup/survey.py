@@ -286,5 +286,6 @@ def cluster_findings(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[
         *(network.network_rules, devices.device_rules, network.port_rules, devices.product_rules),
         *(launchers.hccl_port_rules, launchers.hccl_setting_rules, launchers.resource_rules),
         *(rank_table.rank_table_rules, launchers.launcher_rules, host_checks.environment_rules),
+        network.leaf_rules,
     )
     return in_order(finding for rule in rules for finding in rule(cluster, facts))

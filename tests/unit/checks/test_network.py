@@ -179,3 +179,36 @@ def test_hccn_conf_that_differs_from_the_device_and_one_that_leaves_devices_out(
         "but the device has 198.19.2.3"
     )
     assert second(hccn_conf=Answered({})) == ""
+
+
+BY_DEVICE = ((0, "a"), (1, "b"))
+DIFFERS = "leaf-devices-differ warning lab-2:"
+UNKNOWN = "leaf-unknown warning lab-2: no leaf switch is stated for"
+
+
+@pytest.mark.parametrize(
+    ("leaves", "text"),
+    [
+        ((None, None), ""),
+        (("a", "b"), ""),
+        (
+            ("a", None),
+            f"{UNKNOWN} the node, but other leaf switches are stated",
+        ),
+        (
+            (BY_DEVICE, BY_DEVICE[:1]),
+            f"{UNKNOWN} device 1, but other leaf switches are stated",
+        ),
+        (
+            (BY_DEVICE, ((0, "a"), (1, "a"))),
+            f"{DIFFERS} the leaf a has devices 0-1 here, but device 0 of lab-1",
+        ),
+    ],
+    ids=["none", "all", "node", "device", "contradiction"],
+)
+def test_leaf_switches_that_are_missing_or_contradict_each_other(
+    leaves: tuple[Any, Any], text: str
+) -> None:
+    used = (Device(0), Device(1))
+    nodes = [node(i, leaf=leaf, devices=used) for i, leaf in enumerate(leaves, start=1)]
+    assert found(cluster(*nodes), facts(1), facts(2)) == text

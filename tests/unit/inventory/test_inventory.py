@@ -177,6 +177,32 @@ defaults: {user: all, leaf: all, port: 9, groups: [g2]}
     ]
 
 
+def test_a_leaf_is_stated_for_a_node_or_for_its_devices() -> None:
+    cluster = loaded("""\
+cluster: c
+nodes:
+  n1: {address: 192.0.2.1, leaf: {"2-3": b, "0,1": a}}
+  n2: {address: 192.0.2.2}
+defaults: {leaf: c}
+topology: {order: inventory, shape: chain}
+""")
+    assert [node.leaf for node in cluster.nodes] == [((0, "a"), (1, "a"), (2, "b"), (3, "b")), "c"]
+    assert (cluster.topology_order, cluster.topology_shape) == ("inventory", "chain")
+
+
+@pytest.mark.parametrize(
+    ("leaf", "text"),
+    [
+        ("{x: a}", '"x" does not name device ids; write for example 0-1,6-7'),
+        ("{3-1: a}", '"3-1" does not name device ids; write for example 0-1,6-7'),
+        ("{0-2: a, 2-3: b}", "device id 2 is stated twice; keep one"),
+    ],
+)
+def test_leaves_of_devices_name_each_device_once(leaf: str, text: str) -> None:
+    problems = refused(f"cluster: c\nnodes: {{n1: {{address: 192.0.2.1, leaf: {leaf}}}}}\n")
+    assert problems == [f"i.yaml:2: nodes.n1.leaf: {text}"]
+
+
 def test_without_a_user_it_is_the_operator() -> None:
     assert loaded(MINIMAL).nodes[0].ssh.user == pwd.getpwuid(os.geteuid()).pw_name
 

@@ -25,6 +25,7 @@ from ascendboot.inventory.schema import (
     NodeKeys,
     ResourceKeys,
     SshKeys,
+    TopologyKeys,
 )
 from tests.reference_pages import editor_schema
 from tests.unit.inventory.written import loaded, refused
@@ -51,7 +52,7 @@ def mappings(part: Any) -> Iterator[dict[str, Any]]:
 
 def test_the_schema_explains_every_key_and_allows_no_other() -> None:
     found = list(mappings(editor_schema()))
-    assert len(found) == 9
+    assert len(found) == 10
     for mapping in found:
         assert mapping["additionalProperties"] is False
         for key, inner in mapping["properties"].items():
@@ -83,6 +84,7 @@ def test_the_first_example_shows_every_key() -> None:
     sections: dict[str, type[BaseModel]] = {
         "ssh": SshKeys,
         "resources": ResourceKeys,
+        "topology": TopologyKeys,
         "launcher": LauncherKeys,
         "code": CodeKeys,
     }

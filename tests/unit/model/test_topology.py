@@ -1,0 +1,186 @@
+"""Rank orders by leaf switch: known vectors, brute force, bounds, time, and what a cluster makes
+of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascendboot.model.cluster import Cluster, Device, Node, OwnTable, SshAccess
+from ascendboot.model.topology import MOST_EXACT, Shape, Signature, cost_of, order_nodes
+
+SHAPES: tuple[Shape, ...] = ("ring", "chain")
+
+
+def dual(number: int) -> Signature:
+    """The default of a server of 910B2: devices 0, 1, 6, 7 on one leaf, 2 to 5 on another."""
+    return tuple(f"{'A' if d in (0, 1, 6, 7) else 'B'}{number}" for d in range(8))
+
+
+@pytest.mark.parametrize(
+    ("leaves", "primary", "costs", "order"),
+    [
+        (
+            {f"n{i}": (f"S{i % 3}",) for i in range(6)},
+            "n0",
+            (6, 3),
+            "n0 n3 n2 n5 n1 n4",
+        ),
+        (
+            {f"n{i}": (f"S{i % 2}",) for i in range(8)},
+            "n3",
+            (8, 2),
+            "n3 n1 n5 n7 n0 n2 n4 n6",
+        ),
+        ({f"n{i}": dual(i % 3) for i in range(6)}, "n0", (48, 24), "n0 n3 n2 n5 n1 n4"),
+        (
+            {f"n{i}": tuple(f"R{d}" for d in range(8)) for i in range(4)},
+            "n0",
+            (0, 0),
+            "n0 n1 n2 n3",
+        ),
+    ],
+    ids=["three-leaves", "two-leaves", "two-leaves-per-node", "leaf-per-rail"],
+)
+def test_the_known_vectors_hold(
+    leaves: dict[str, Signature], primary: str, costs: tuple[int, int], order: str
+) -> None:
+    inventory_cost = cost_of(tuple(leaves), leaves, "ring")
+    found = order_nodes({primary: leaves[primary], **leaves})
+    assert (inventory_cost, found.after) == costs
+    assert " ".join(found.nodes) == order
+    assert found.is_optimal
+
+
+signatures = st.integers(1, 4).flatmap(
+    lambda rails: st.lists(
+        st.tuples(*[st.sampled_from("ABCD")] * rails), min_size=1, max_size=7
+    ).map(lambda found: {f"n{i}": signature for i, signature in enumerate(found)})
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(leaves=signatures)
+def test_no_order_that_begins_with_the_primary_is_cheaper(
+    shape: Shape, leaves: dict[str, Signature]
+) -> None:
+    first, *others = leaves
+    cheapest = min(cost_of((first, *rest), leaves, shape) for rest in permutations(others))
+    found = order_nodes(leaves, shape)
+    assert (found.after, found.bound) == (cheapest, cheapest)
+    assert cost_of(found.nodes, leaves, shape) == found.after <= found.before
+    assert found.nodes[0] == first
+    assert sorted(found.nodes) == sorted(leaves)
+    assert order_nodes(leaves, shape) == found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(
+    leaves=st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=13, max_size=30, unique=True
+    )
+)
+def test_many_signatures_are_ordered_at_most_as_dearly_and_never_below_the_bound(
+    shape: Shape, leaves: list[tuple[int, int]]
+) -> None:
+    given_order = {f"n{i}": (f"a{a}", f"b{b}") for i, (a, b) in enumerate(leaves)}
+    found = order_nodes(given_order, shape)
+    assert len(set(given_order.values())) > MOST_EXACT
+    assert found.bound <= cost_of(found.nodes, given_order, shape) == found.after <= found.before
+    assert found.nodes[0] == "n0"
+    assert sorted(found.nodes) == sorted(given_order)
+
+
+def test_a_ring_of_three_keeps_its_order_and_a_chain_does_not() -> None:
+    leaves: dict[str, Signature] = {"n0": ("A",), "n1": ("B",), "n2": ("A",)}
+    assert order_nodes(leaves).nodes == ("n0", "n1", "n2")
+    assert order_nodes(leaves).words == "already optimal, ring cost 2"
+    chain = order_nodes(leaves, "chain")
+    assert chain.nodes == ("n0", "n2", "n1")
+    assert chain.words == "chain cost 2 before, 1 after (optimal)"
+
+
+@pytest.mark.parametrize("distinct", [64, 1024])
+def test_1024_nodes_take_less_than_two_seconds_of_processor_time(distinct: int) -> None:
+    leaves = {
+        f"n{i}": tuple(f"L{rail // 2}-{i * (rail + 3) % distinct}" for rail in range(8))
+        for i in range(1024)
+    }
+    began = time.process_time()
+    found = order_nodes(leaves)
+    took_s = time.process_time() - began
+    assert found.bound <= found.after <= found.before
+    assert took_s < 2
+
+
+def node(name: str, **changes: object) -> Node:
+    plain = Node(
+        name=name,
+        address="192.0.2.1",
+        cluster_address="192.0.2.1",
+        server_id=name,
+        ssh=SshAccess(user="root"),
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def cluster(*nodes: Node, **changes: object) -> Cluster:
+    plain = Cluster(name="c", nodes=nodes, primary_name=nodes[0].name, source="c.yaml")
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def names(cluster: Cluster) -> list[str]:
+    return [node.name for node in cluster.rank_order]
+
+
+ALTERNATING = [node(f"n{i}", leaf=f"S{i % 2}") for i in range(4)]
+
+
+def test_a_cluster_without_leaves_keeps_its_order_and_says_nothing() -> None:
+    plain = cluster(*(node(f"n{i}") for i in range(4)), primary_name="n2")
+    assert names(plain) == ["n2", "n0", "n1", "n3"]
+    assert (plain.leaf_order, plain.order_words) == (None, "")
+
+
+def test_a_cluster_is_ordered_by_leaf_with_its_primary_first() -> None:
+    found = cluster(*ALTERNATING, node("n4", leaf="S0"), primary_name="n3")
+    assert [node.name for node in found.given_order] == ["n3", "n0", "n1", "n2", "n4"]
+    assert names(found) == ["n3", "n1", "n0", "n2", "n4"]
+    assert found.order_words == (
+        "rank order by leaf switches: ring cost 4 before, 2 after (optimal)"
+    )
+
+
+def test_an_order_that_is_stated_is_kept_and_its_price_is_told() -> None:
+    stated = cluster(*ALTERNATING, topology_order="inventory")
+    assert names(stated) == ["n0", "n1", "n2", "n3"]
+    assert stated.order_words == (
+        "rank order by topology.order: ring cost 4; by leaf switches it would be 2"
+    )
+    places = tuple((f"n{i}", 0, None) for i in range(4))
+    table = OwnTable(text="{}", generation="1.0", places=places)
+    own = cluster(*ALTERNATING, own_table=table)
+    assert names(own) == ["n0", "n1", "n2", "n3"]
+    assert own.order_words.startswith("rank order by resources.file: ring cost 4; ")
+
+
+def test_leaves_of_devices_give_one_rail_for_each_device_in_use() -> None:
+    by_device = ((0, "a"), (1, "a"), (2, "b"))
+    found = cluster(
+        node("n1", leaf=by_device),
+        node("n2", leaf=by_device, devices=(Device(2), Device(0))),
+        node("n3", leaf="c", devices=(Device(7),)),
+        node("n4"),
+    )
+    assert found.rails == (0, 1, 2)
+    assert found.leaves == {
+        "n1": ("a", "a", "b"),
+        "n2": ("a", "-", "b"),
+        "n3": ("-", "-", "-"),
+        "n4": ("?n4", "?n4", "?n4"),
+    }
