@@ -26,7 +26,7 @@ class Place:
     """An operator's folder, a node's folder, and the cluster's folder on the node."""
 
     def __init__(self, folder: Path) -> None:
-        self.here, self.there = folder / "here", folder / "srv/work/there"
+        self.here, self.there = folder / "here", folder / "srv/code/there"
         self.base = folder / "base"
         for path in (self.here, self.base):
             path.mkdir()
