@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -86,6 +87,28 @@ def test_setup_writes_the_rank_table_if_the_job_uses_one(
     for node in cluster.nodes:
         written = map(PurePosixPath, node.transport.files)
         assert {path.name for path in written if path.parent.name == "resources"} == files
+
+
+def test_rank_table_hostfile_and_report_follow_the_leaf_switches() -> None:
+    cluster = Simulation.of(6)
+    nodes = tuple(
+        replace(node, leaf=f"leaf-{number % 3}")
+        for number, node in enumerate(cluster.cluster.nodes)
+    )
+    cluster.cluster = replace(cluster.cluster, nodes=nodes)
+    report = cluster.walk()
+    ordered = [node.name for node in cluster.cluster.rank_order]
+    assert ordered == ["lab-1", "lab-4", "lab-3", "lab-6", "lab-2", "lab-5"]
+    assert [(r.node, r.detail) for r in report.results if r.step == "topology"] == [
+        ("lab-1", "rank order by leaf switches: ring cost 6 before, 3 after (optimal)")
+    ]
+    addresses = [node.cluster_address for node in cluster.cluster.rank_order]
+    for node in cluster.nodes:
+        written = {PurePosixPath(p).name: f.content for p, f in node.transport.files.items()}
+        hosts = [line.split()[0] for line in written["hostfile"].decode().splitlines()]
+        table = json.loads(written["hccl_json_48p_6_host.json"])
+        assert hosts == addresses
+        assert [server["server_id"] for server in table["server_list"]] == addresses
 
 
 def test_a_plan_writes_nothing_and_announces_what_is_not_known_yet() -> None:
