@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from operator import ne
+from operator import itemgetter, ne
 from typing import Literal, TypeAlias
 
 Shape = Literal["ring", "chain"]
@@ -18,6 +18,9 @@ Hops: TypeAlias = Sequence[Sequence[int]]
 
 MOST_EXACT = 12
 """Up to this many distinct signatures, the order is exact."""
+_MOST_SWAPPED = 6
+"""When nodes are picked, up to this many groups may be exchanged for cheaper ones."""
+_MOST_TRIED = 256
 _MOST_STARTS = 32
 _STEPS = 2_000_000
 """Limits the search among many signatures to about one second."""
@@ -194,3 +197,65 @@ def _bound(hops: Hops, *, closed: bool) -> int:
     two = sum(sum(sorted(row)[1:3]) for row in hops)  # the first is the distance to itself
     shortest = min(sorted(row)[1] for row in hops)
     return max(tree + shortest, -(-two // 2))
+
+
+def pick(
+    leaves: Mapping[str, Signature], count: int, *, keep: Collection[str] = ()
+) -> tuple[str, ...]:
+    """`count` nodes of `leaves` on few leaf switches, always with those in `keep`; in their order.
+
+    Nodes with equal leaves form a group. The smallest group that holds all nodes is taken, else
+    the groups of `keep`, then the largest groups as a whole and the smallest that holds the rest.
+
+    Raises:
+        ValueError: there are fewer than `count` nodes, or `keep` has more or unknown ones.
+    """
+    unknown = sorted(set(keep) - leaves.keys())
+    if unknown:
+        raise ValueError(f"could not keep {', '.join(unknown)}: not among the nodes to pick from")
+    if not len(set(keep)) <= count <= len(leaves):
+        raise ValueError(
+            f"could not pick {count} of {len(leaves)} nodes and keep {len(set(keep))} of them"
+        )
+    groups: dict[Signature, list[str]] = {}
+    for name in leaves:
+        groups.setdefault(leaves[name], []).append(name)
+    sizes = {key: len(names) for key, names in groups.items()}
+    chosen = set(keep)
+    for key in _filled(sizes, count, {leaves[name] for name in keep}):
+        left = [name for name in groups[key] if name not in chosen]
+        chosen.update(left[: count - len(chosen)])
+    return tuple(name for name in leaves if name in chosen)
+
+
+def _filled(
+    sizes: Mapping[Signature, int], count: int, fixed: Collection[Signature]
+) -> list[Signature]:
+    """Groups that hold `count` nodes; some are exchanged where that makes the ring cheaper."""
+    used = sorted(fixed, key=lambda key: (-sizes[key], key))
+    free = sorted((key for key in sizes if key not in fixed), key=lambda key: -sizes[key])
+    spare = sum(sizes[key] for key in used) - count
+    while spare < 0:
+        fitting = [key for key in free if sizes[key] >= -spare]
+        following = min(fitting, key=sizes.__getitem__) if fitting else free[0]
+        free.remove(following)
+        used.append(following)
+        spare += sizes[following]
+    while 1 < len(used) <= _MOST_SWAPPED:
+        swaps = (
+            (_price([*(key for key in used if key != out), into]), out, into)
+            for out in used
+            for into in free[:_MOST_TRIED]
+            if out not in fixed and sizes[into] >= sizes[out] - spare
+        )
+        price, out, into = min(swaps, key=itemgetter(0), default=(_price(used), used[0], used[0]))
+        if price >= _price(used):
+            break
+        used[used.index(out)], free[free.index(into)] = into, out
+        spare += sizes[into] - sizes[out]
+    return used
+
+
+def _price(keys: Collection[Signature]) -> int:
+    """The cost of a ring of nodes with these signatures."""
+    return order_nodes({str(number): key for number, key in enumerate(keys)}).after

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendboot.model.cluster import Cluster, Device, Node, OwnTable, SshAccess
-from ascendboot.model.topology import MOST_EXACT, Shape, Signature, cost_of, order_nodes
+from ascendboot.model.topology import MOST_EXACT, Shape, Signature, cost_of, order_nodes, pick
 
+SIZES: dict[str, Signature] = {
+    f"{leaf}{number}": (leaf,)
+    for leaf, size in (("A", 5), ("B", 3), ("C", 2), ("D", 4))
+    for number in range(size)
+}
 SHAPES: tuple[Shape, ...] = ("ring", "chain")
 
 
@@ -116,6 +121,60 @@ def test_1024_nodes_take_less_than_two_seconds_of_processor_time(distinct: int) 
     took_s = time.process_time() - began
     assert found.bound <= found.after <= found.before
     assert took_s < 2
+
+
+@pytest.mark.parametrize(
+    ("count", "keep", "taken"),
+    [
+        (0, (), ""),
+        (2, (), "C0 C1"),
+        (3, (), "B0 B1 B2"),
+        (5, (), "A0 A1 A2 A3 A4"),
+        (7, (), "A0 A1 A2 A3 A4 C0 C1"),
+        (8, (), "A0 A1 A2 A3 A4 B0 B1 B2"),
+        (11, (), "A0 A1 A2 A3 A4 C0 C1 D0 D1 D2 D3"),
+        (2, ("A4",), "A0 A4"),
+        (4, ("C1", "B2"), "B0 B1 B2 C1"),
+        (4, ("C1",), "B0 B1 C0 C1"),
+        (14, (), " ".join(SIZES)),
+    ],
+)
+def test_nodes_are_picked_from_few_leaves_and_large_ones_stay_whole(
+    count: int, keep: tuple[str, ...], taken: str
+) -> None:
+    assert " ".join(pick(SIZES, count, keep=keep)) == taken
+
+
+@given(leaves=signatures, data=st.data())
+def test_picked_nodes_have_the_kept_ones_and_no_more_groups_than_needed(
+    leaves: dict[str, Signature], data: st.DataObject
+) -> None:
+    keep = data.draw(st.sets(st.sampled_from(sorted(leaves))))
+    count = data.draw(st.integers(len(keep), len(leaves)))
+    taken = pick(leaves, count, keep=keep)
+    assert taken == pick(leaves, count, keep=keep)
+    assert list(taken) == [name for name in leaves if name in taken]
+    assert (len(taken), keep - set(taken)) == (count, set())
+    if not keep:
+        groups = [len({leaves[n] for n in chosen}) for chosen in combinations(leaves, count)]
+        assert len({leaves[n] for n in taken}) == min(groups)
+
+
+def test_a_group_is_exchanged_for_one_that_shares_a_leaf() -> None:
+    leaves: dict[str, Signature] = {
+        **{f"a{i}": ("A", "A") for i in range(3)},
+        **{f"b{i}": ("B", "B") for i in range(2)},
+        **{f"c{i}": ("A", "C") for i in range(2)},
+    }
+    assert pick(leaves, 5) == ("a0", "a1", "a2", "c0", "c1")
+
+
+@pytest.mark.parametrize(("count", "keep"), [(15, ()), (1, ("A0", "A1")), (-1, ()), (3, ("X",))])
+def test_more_nodes_than_there_are_cannot_be_picked_or_kept(
+    count: int, keep: tuple[str, ...]
+) -> None:
+    with pytest.raises(ValueError, match="could not"):
+        pick(SIZES, count, keep=keep)
 
 
 def node(name: str, **changes: object) -> Node:
