@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import json
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ascendboot.errors import AscendbootError
+from ascendboot.model.files import held, write_atomically
 from ascendboot.model.secrets import masked, masked_json
 
 FOLDER = ".ascendboot"
@@ -88,7 +88,7 @@ class State:
     def remember_current(self, inventory: Path) -> None:
         """Make `inventory` the default of all verbs."""
         named = os.path.relpath(inventory, self.root.parent)
-        _write(self.current, os.fsencode(f"{named}\n"))
+        write_atomically(self.current, os.fsencode(f"{named}\n"))
 
     def setup_left_here(self, cluster: str, inventory: Path) -> list[Path]:
         """The files that `setup` created here for `cluster`, without the accepted host keys."""
@@ -137,18 +137,13 @@ class State:
         """
         path = self.cluster(cluster) / "lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                lock.seek(0)
+        holder = f"run {run_id}, {whoami()}, pid {os.getpid()}"
+        with held(path, holder) as other:
+            if other is not None:
                 raise AscendbootError(
                     f"{cluster}: could not start: another setup or reset runs "
-                    f"({lock.read().strip()}); wait until it has ended, or end that process"
-                ) from error
-            with _named(path):
-                lock.truncate(0)
-                os.write(lock.fileno(), f"run {run_id}, {whoami()}, pid {os.getpid()}".encode())
+                    f"({other}); wait until it has ended, or end that process"
+                )
             yield
 
 
@@ -201,34 +196,12 @@ def _write_json(path: Path, document: object, *, ensure_ascii: bool = True) -> N
 
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically, in UTF-8 in every locale."""
-    _write(path, _encoded(text))
+    write_atomically(path, _encoded(text))
 
 
 def _encoded(text: str) -> bytes:
     # Names and arguments that are not valid UTF-8 contain lone surrogates.
     return text.encode(errors="backslashreplace")
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with _named(path), os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(beside).replace(path)
-    except BaseException:  # Ctrl-C must leave no temporary file either
-        Path(beside).unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Add the file name to an OSError, which lacks it when a disk is full."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
-        raise
 
 
 def whoami() -> str:

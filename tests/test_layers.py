@@ -19,6 +19,7 @@ BELOW = {
     "console": {"errors", "model"},
     "lab": {"errors", "model"},
     "state": {"errors", "model"},
+    "supervise": {"errors", "model"},
     "transport": {"templates", "errors", "model"},
     "inventory": {"errors", "hccl", "model", "ranktable"},
     "facts": {"templates", "errors", "hccl", "model", "transport"},

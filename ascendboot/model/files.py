@@ -1,14 +1,18 @@
-"""Files that ascendboot writes: training code, certificates, and who owns the base folder."""
+"""Files that ascendboot writes: training code, certificates, who owns the base folder, and how."""
 
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 ALWAYS_LEFT_OUT = (".git", "__pycache__", "*.pyc", ".ascendboot-sending.??????")
@@ -263,3 +267,55 @@ class Control:
         by = "".join(self.by.split())[:100] or "-"
         folder = "".join(c for c in self.folder if c.isprintable())[-200:]
         return Owner(key, self.now, by, folder)
+
+
+def write_atomically(path: Path, content: bytes, *, synced: bool = False) -> None:
+    """Replace a file in one step, with mode 0600; `synced`: it survives a loss of power."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with _named(path), os.fdopen(handle, "wb") as file:
+            file.write(content)
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
+        Path(beside).replace(path)
+    except BaseException:  # Ctrl-C must leave no temporary file either
+        Path(beside).unlink(missing_ok=True)
+        raise
+    if synced:
+        _sync_folder(path.parent)
+
+
+@contextmanager
+def held(path: Path, holder: str) -> Iterator[str | None]:
+    """Lock a file and write the holder into it; yields the words of another holder, if any."""
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            yield lock.read().strip()
+            return
+        with _named(path):
+            lock.truncate(0)
+            os.write(lock.fileno(), holder.encode(errors="backslashreplace"))
+        yield None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Add the file name to an OSError, which lacks it when a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise

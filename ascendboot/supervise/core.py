@@ -1,0 +1,793 @@
+"""The decisions of supervision: which generation runs on which nodes, as a state machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.supervise.policy import (
+    DAY_S,
+    OF_JOB,
+    Fault,
+    FaultKind,
+    Limits,
+    NodeState,
+    common_nodes,
+    first_cause,
+)
+from ascendboot.supervise.shape import Shape, World, legal_world, why_not_legal
+
+SCHEMA = 1
+PERSISTS_S = 60.0
+"""A fault of the levels RESTART_REQUEST and RESTART_BUSINESS stops a generation after this time."""
+NET_PERSISTS_S = 300.0
+"""A fault of the network health alone stops a generation after this time."""
+EARLY_S = 120.0
+"""A rank that ends earlier twice, with the same code and no step, has a bug."""
+CODE_GAVE_UP, CODE_NEEDS_OPERATOR, CODE_INTERRUPTED = 75, 93, 130
+
+
+class State(str, Enum):
+    """What supervision does now."""
+
+    IDLE = "IDLE"
+    PREFLIGHT = "PREFLIGHT"
+    LAUNCHING = "LAUNCHING"
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    STOPPING = "STOPPING"
+    DIAGNOSING = "DIAGNOSING"
+    PLANNING = "PLANNING"
+    WAITING = "WAITING"
+    DONE = "DONE"
+    GAVE_UP = "GAVE_UP"
+    NEEDS_OPERATOR = "NEEDS_OPERATOR"
+
+
+ACTIVE = (State.LAUNCHING, State.RUNNING, State.DRAINING)
+"""States in which ranks may run and no stop was ordered."""
+ENDED = (State.DONE, State.GAVE_UP, State.NEEDS_OPERATOR)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start a generation on these nodes, not before a time (monotonic seconds)."""
+
+    generation: int
+    nodes: tuple[str, ...]
+    not_before: float
+    resume_step: int | None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop all ranks of a generation, then call `stopped`."""
+
+    generation: int
+    cause: Fault
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Call `tick` at this time at the latest (monotonic seconds)."""
+
+    until: float
+
+
+@dataclass(frozen=True)
+class End:
+    """Supervision has ended with this exit code."""
+
+    state: State
+    exit_code: int
+    words: str
+
+
+Action: TypeAlias = Launch | Stop | Wait | End
+Pick: TypeAlias = Callable[[Sequence[str], int, Sequence[str]], tuple[str, ...]]
+OnEvent: TypeAlias = Callable[[Mapping[str, object]], None]
+
+
+def keep_members(candidates: Sequence[str], count: int, keep: Sequence[str]) -> tuple[str, ...]:
+    """Choose nodes that run already before others; the result is in the order of `candidates`."""
+    first = [*(n for n in candidates if n in keep), *(n for n in candidates if n not in keep)]
+    chosen = set(first[:count])
+    return tuple(n for n in candidates if n in chosen)
+
+
+def no_events(_event: Mapping[str, object]) -> None:
+    """Report nothing."""
+
+
+@dataclass(kw_only=True)
+class _Memory:
+    """What the state file holds."""
+
+    order: tuple[str, ...]
+    """All nodes, in inventory order."""
+    nodes: dict[str, NodeState]
+    devices: int
+    shape: Shape
+    limits: Limits
+    at: float = 0.0
+    """The latest time seen."""
+    state: State = State.IDLE
+    generation: int = 0
+    members: tuple[str, ...] = ()
+    launched_at: float | None = None
+    not_before: float = 0.0
+    size: int | None = None
+    """The number of nodes that the operator asked for, at most."""
+    step: int | None = None
+    """Of the newest checkpoint now."""
+    best_step: int = -1
+    """The highest step of a checkpoint so far."""
+    step_at_launch: int = -1
+    restarts: int = 0
+    no_progress: int = 0
+    exits: int = 0
+    """Generations that a rank ended without a fault of hardware, since the last checkpoint."""
+    last_exit: tuple[int | None, int | None, int | None] | None = None
+    failed_node: str = ""
+    """Where the last generation failed, without a fault of hardware."""
+    doubted: str = ""
+    """A node that spares replace, although no fault of it was seen."""
+    faults: list[Fault] = field(default_factory=list)
+    """What was seen since the generation was launched, for the choice of its cause."""
+    pending: list[tuple[float, Fault]] = field(default_factory=list)
+    """Faults that stop the generation if they persist until a time."""
+    recent: list[Fault] = field(default_factory=list)
+    before: dict[str, NodeState] = field(default_factory=dict)
+    """The nodes of `recent`, as they were before."""
+    excused: list[str] = field(default_factory=list)
+    """Nodes that went down by a common cause: used again as soon as they answer."""
+    is_common: bool = False
+    common_restarts: int = 0
+    """Restarts by a common cause since the last checkpoint."""
+    deadline: float = 0.0
+    """When WAITING ends, or DIAGNOSING."""
+    is_interrupted: bool = False
+    end: End | None = None
+
+
+_MEMORY = TypeAdapter(_Memory)
+
+
+class Core:
+    """The state machine of one supervised job; it reads no clock and touches no machine.
+
+    Every call takes the time (monotonic seconds) and returns what is to be done. After each call
+    the caller saves `to_json`, then does it. Calls that no longer apply return nothing.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        devices: int,
+        shape: Shape,
+        limits: Limits,
+        pick: Pick = keep_members,
+        *,
+        on_event: OnEvent = no_events,
+    ) -> None:
+        self._m = _Memory(
+            order=tuple(nodes),
+            nodes={name: NodeState() for name in nodes},
+            devices=devices,
+            shape=shape,
+            limits=limits,
+        )
+        self._pick = pick
+        self._on_event = on_event
+
+    @property
+    def state(self) -> State:
+        """What supervision does now."""
+        return self._m.state
+
+    @property
+    def generation(self) -> int:
+        """The number of the last generation launched; 0: none yet."""
+        return self._m.generation
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The nodes of the last generation, in inventory order."""
+        return self._m.members
+
+    @property
+    def spares(self) -> tuple[str, ...]:
+        """Healthy nodes that are not members."""
+        return tuple(n for n in self._healthy() if n not in self._m.members)
+
+    @property
+    def nodes(self) -> Mapping[str, NodeState]:
+        """The condition of every node."""
+        return MappingProxyType(self._m.nodes)
+
+    @property
+    def restarts(self) -> int:
+        """How many faults led to a restart."""
+        return self._m.restarts
+
+    @property
+    def end(self) -> End | None:
+        """How supervision ended; None: it has not."""
+        return self._m.end
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the contents of the state file."""
+        return {"schema": SCHEMA, **_MEMORY.dump_python(self._m, mode="json")}
+
+    @classmethod
+    def from_json(
+        cls,
+        document: Mapping[str, Any],
+        *,
+        at: float | None = None,
+        pick: Pick = keep_members,
+        on_event: OnEvent = no_events,
+    ) -> Core:
+        """Continue from a state file; call `resume` next.
+
+        With `at`, all times are shifted so that this is the time of the last call. This is needed
+        after a reboot, because monotonic time begins again. The time in between does not count.
+
+        Raises:
+            AscendbootError: the document is not a state file of this version.
+        """
+        found = dict(document)
+        if found.pop("schema", None) != SCHEMA:
+            raise AscendbootError(
+                f"state of supervision: schema is {document.get('schema')!r}, not {SCHEMA}; "
+                "use the version of ascendboot that wrote it"
+            )
+        try:
+            memory = _MEMORY.validate_python(found)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise AscendbootError(
+                f"state of supervision: {where}: {first['msg']}; remove the file to start again"
+            ) from error
+        core = cls((), memory.devices, memory.shape, memory.limits, pick, on_event=on_event)
+        core._m = memory if at is None else _shifted(memory, at - memory.at)
+        return core
+
+    def begin(self, at: float) -> tuple[Action, ...]:
+        """Launch the first generation on the nodes that no call has excluded."""
+        self._now(at)
+        if self._m.state is not State.IDLE:
+            return ()
+        self._enter(State.PREFLIGHT, f"{len(self._healthy())} of {len(self._m.order)} nodes pass")
+        return self._plan()
+
+    def resume(self, at: float, *, alive: bool) -> tuple[Action, ...]:
+        """Repeat what may not have been done when the last supervisor ended.
+
+        `alive` states that all ranks of the current generation run, and none of another one.
+        """
+        self._now(at)
+        m = self._m
+        if m.end:
+            return (m.end,)
+        if m.state in ACTIVE and alive:
+            return self.launched(at) if m.state is State.LAUNCHING else self._wake()
+        if m.state in ACTIVE:
+            return self._stop(self._by_operator("the supervisor was started again"))
+        if m.state is State.STOPPING:
+            return (Stop(m.generation, self._cause()),)
+        if m.state in (State.PREFLIGHT, State.PLANNING):
+            return self._plan()
+        return self._wake()
+
+    def launched(self, at: float, *, generation: int | None = None) -> tuple[Action, ...]:
+        """All ranks of the generation have begun."""
+        self._now(at)
+        if self._m.state is not State.LAUNCHING or self._is_old(generation):
+            return ()
+        self._m.launched_at = self._m.at
+        self._enter(State.RUNNING, "all ranks have begun")
+        return self._resize()
+
+    def ended(
+        self, at: float, exit_code: int, *, generation: int | None = None
+    ) -> tuple[Action, ...]:
+        """The launcher of the generation has ended."""
+        self._now(at)
+        m = self._m
+        is_early = generation is None and at < m.not_before
+        if m.state not in ACTIVE or is_early or self._is_old(generation):
+            self._event("ignored", f"the launcher ended with exit code {exit_code}")
+            return ()
+        if exit_code == 0:
+            return self._finish(State.DONE, 0, "the job has completed")
+        return self.fault(Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=exit_code))
+
+    def fault(self, fault: Fault) -> tuple[Action, ...]:
+        """Take note of a fault, and stop the generation if it demands that."""
+        self._now(fault.at)
+        if self._m.state in ENDED:
+            return ()
+        if fault.node and fault.node not in self._m.nodes:
+            self._event("ignored", fault.said)
+            return ()
+        if fault.kind is FaultKind.PREEMPTED_BY_OPERATOR:
+            return self._stop(fault) if self._m.state in ACTIVE else ()
+        return self._of_job(fault) if fault.kind in OF_JOB else self._of_node(fault)
+
+    def stopped(
+        self, at: float, unverified: Collection[str], *, generation: int | None = None
+    ) -> tuple[Action, ...]:
+        """Nothing of the generation is left, except possibly on nodes that were not verified."""
+        self._now(at)
+        m = self._m
+        if m.state is not State.STOPPING or self._is_old(generation):
+            return ()
+        for name in m.order:
+            if name in unverified and m.nodes[name].status != "quarantined":
+                reason = f"not verified that generation {m.generation} has ended here"
+                self._set(name, replace(m.nodes[name], status="absent", until=None, reason=reason))
+        if m.is_interrupted:
+            return self._finish(State.GAVE_UP, CODE_INTERRUPTED, "interrupted by the operator")
+        since = min(fault.at for fault in m.faults)
+        wait_s = 0.0 if self._is_by_operator() else m.limits.correlate_s
+        m.deadline = since + wait_s
+        self._enter(State.DIAGNOSING, "no process of it is left")
+        return self._diagnose() or self._wake()
+
+    def node_up(self, at: float, node: str) -> tuple[Action, ...]:
+        """The node answers, and its NPUs and links are healthy again."""
+        self._now(at)
+        m = self._m
+        now = self._known(node)
+        m.pending = [(due, fault) for due, fault in m.pending if fault.node != node]
+        if now.status in ("healthy", "quarantined") or now.until is not None:
+            return ()
+        is_first = now.status == "absent" and not now.relapses and m.state is State.WAITING
+        if node in m.excused or is_first:
+            m.excused = [name for name in m.excused if name != node]
+            self._set(node, _healthy_again(now))
+        else:
+            until = m.at + _hold_s(m.limits.stable_for_s, now.relapses)
+            status = "soft-quarantine" if now.status == "absent" else now.status
+            self._set(node, replace(now, status=status, until=until))
+            if m.state is State.WAITING and not now.relapses:
+                m.deadline = max(m.deadline, until)
+        return self._reconsider() or self._wake()
+
+    def checkpoint(self, at: float, step: int) -> tuple[Action, ...]:
+        """`step` is that of the newest complete checkpoint now."""
+        self._now(at)
+        m = self._m
+        is_newer = step > m.best_step
+        m.step = step
+        self._event("checkpoint", f"step {step}")
+        if not is_newer:
+            return ()
+        m.best_step = step
+        m.exits = m.common_restarts = 0
+        if m.state is not State.DRAINING:
+            return ()
+        return self._stop(self._by_operator("the number of nodes changes after this checkpoint"))
+
+    def quarantine(self, at: float, node: str, reason: str) -> tuple[Action, ...]:
+        """Do not use a node until it is released; stops a generation that uses it."""
+        self._now(at)
+        m = self._m
+        self._set(node, replace(self._known(node), status="quarantined", until=None, reason=reason))
+        if m.state in ACTIVE and node in m.members:
+            return self._stop(self._by_operator(f"{node} was quarantined: {reason}", node))
+        return self._reconsider()
+
+    def release(self, at: float, node: str) -> tuple[Action, ...]:
+        """Use a node again at once, whatever was seen of it."""
+        self._now(at)
+        self._known(node)
+        self._m.pending = [each for each in self._m.pending if each[1].node != node]
+        self._set(node, NodeState(reason="released"))
+        return self._reconsider()
+
+    def resize(self, at: float, count: int) -> tuple[Action, ...]:
+        """Use at most this number of nodes from the next checkpoint on.
+
+        Raises:
+            UsageError: no world of so many nodes or fewer is legal.
+        """
+        self._now(at)
+        m = self._m
+        if legal_world(m.shape, count, m.devices, at_least=m.limits.min_nodes) is None:
+            why = why_not_legal(m.shape, count, m.devices, m.limits.min_nodes)
+            raise UsageError(f"resize {count}: {why}")
+        m.size = count
+        self._event("resize", f"at most {count} nodes")
+        return self._reconsider()
+
+    def interrupt(self, at: float) -> tuple[Action, ...]:
+        """Stop the generation and end."""
+        self._now(at)
+        m = self._m
+        if m.state in ENDED or m.is_interrupted:
+            return ()
+        m.is_interrupted = True
+        self._event("interrupt", "by the operator")
+        if m.state is State.STOPPING:
+            return ()
+        if m.state in ACTIVE:
+            return self._stop(self._by_operator("interrupted"))
+        return self._finish(State.GAVE_UP, CODE_INTERRUPTED, "interrupted by the operator")
+
+    def tick(self, at: float) -> tuple[Action, ...]:
+        """Do what is due at this time."""
+        self._now(at)
+        m = self._m
+        if m.state in ENDED:
+            return ()
+        for name, now in m.nodes.items():
+            if now.until is not None and now.until <= m.at:
+                self._set(name, _healthy_again(now))
+        due = [fault for until, fault in m.pending if until <= m.at]
+        if due and m.state in ACTIVE:
+            return self._stop(due[0])
+        return self._diagnose() or self._reconsider() or self._give_up()
+
+    def _now(self, at: float) -> None:
+        """Observations may come late; the time of the machine does not go back."""
+        self._m.at = max(self._m.at, at)
+
+    def _is_old(self, generation: int | None) -> bool:
+        return generation is not None and generation != self._m.generation
+
+    def _of_job(self, fault: Fault) -> tuple[Action, ...]:
+        """Ranks of this generation ended, hang or did not start."""
+        m = self._m
+        is_start = fault.kind is FaultKind.START_FAILED or fault.generation is not None
+        is_early = not is_start and fault.at < m.not_before
+        if (
+            is_early
+            or self._is_old(fault.generation)
+            or (fault.node and fault.node not in m.members)
+        ):
+            self._event("ignored", fault.said, fault.node)
+        elif m.state in ACTIVE:
+            return self._stop(fault)
+        elif m.state in (State.STOPPING, State.DIAGNOSING) and self._may_be_cause(fault):
+            self._event("fault", fault.said, fault.node)
+            m.faults.append(fault)
+        return ()
+
+    def _may_be_cause(self, fault: Fault) -> bool:
+        """What ranks do after the order to stop is its effect, unless a rank ended before."""
+        first = self._m.faults[0]
+        return fault.at <= first.at or first.kind is FaultKind.RANK_EXIT
+
+    def _of_node(self, fault: Fault) -> tuple[Action, ...]:
+        m = self._m
+        treatment = fault.severity.treatment if fault.kind is FaultKind.NPU_FAULT else "drop"
+        if treatment == "log":
+            self._event("fault", fault.said, fault.node)
+            return ()
+        if fault.kind is FaultKind.NET_FAULT or treatment == "restart":
+            return self._may_persist(fault)
+        self._mark(fault, treatment)
+        if treatment == "suspect" or fault.node not in m.members:
+            return self._reconsider()
+        if m.state in ACTIVE:
+            return self._stop(fault)
+        if m.state in (State.STOPPING, State.DIAGNOSING):
+            m.faults.append(fault)
+        return ()
+
+    def _may_persist(self, fault: Fault) -> tuple[Action, ...]:
+        """Such a fault stops the generation later, or explains why its ranks end."""
+        m = self._m
+        same = [each for _, each in m.pending if (each.node, each.kind) == (fault.node, fault.kind)]
+        if same or fault.node not in m.members or m.state not in (*ACTIVE, State.STOPPING):
+            return ()
+        self._event("fault", fault.said, fault.node)
+        if m.state is State.STOPPING:
+            m.faults.append(fault)
+            return ()
+        wait_s = NET_PERSISTS_S if fault.kind is FaultKind.NET_FAULT else PERSISTS_S
+        m.pending.append((fault.at + wait_s, fault))
+        return (Wait(fault.at + wait_s),)
+
+    def _mark(self, fault: Fault, treatment: str) -> None:
+        """Change the condition of the node of a fault; undo it if many nodes have the same one."""
+        m = self._m
+        node, now = fault.node, m.nodes[fault.node]
+        self._event("fault", fault.said, node)
+        m.recent = [each for each in m.recent if fault.at - each.at <= m.limits.common_s]
+        m.before = {each.node: m.before[each.node] for each in m.recent}
+        if not (fault.kind is FaultKind.NODE_DOWN and now.status == "absent"):
+            m.before.setdefault(node, now)
+            m.recent.append(fault)
+            m.excused = [name for name in m.excused if name != node]
+            self._set(node, _worse(now, fault, treatment, m.limits.stable_for_s))
+        among = {*m.members, *m.before} if m.state not in (State.IDLE, State.WAITING) else m.order
+        found = common_nodes(m.recent, among, m.limits.common_s)
+        if found:
+            m.is_common = True
+            others = ", ".join(sorted(found - {node}))
+            self._event("common-cause", f"{fault.said}: also on {others}", node)
+        for name in sorted(found):
+            self._excuse(name)
+
+    def _excuse(self, name: str) -> None:
+        """Take back what a common cause did to a node; a node that is down stays absent."""
+        m = self._m
+        is_down = m.nodes[name].status == "absent"
+        if is_down and name not in m.excused:
+            m.excused.append(name)
+        status = "absent" if is_down else m.before[name].status
+        self._set(name, replace(m.before[name], status=status, reason="a common cause"))
+
+    def _stop(self, cause: Fault) -> tuple[Action, ...]:
+        m = self._m
+        m.faults = [fault for _, fault in m.pending if fault is not cause]
+        m.faults = [replace(fault, at=max(fault.at, cause.at)) for fault in m.faults]
+        m.faults.insert(0, cause)
+        m.pending = []
+        self._enter(State.STOPPING, cause.said, cause.node)
+        return (Stop(m.generation, cause),)
+
+    def _cause(self) -> Fault:
+        return first_cause(self._m.faults, self._m.limits.correlate_s)
+
+    def _by_operator(self, words: str, node: str = "") -> Fault:
+        kind = FaultKind.PREEMPTED_BY_OPERATOR
+        return Fault(kind=kind, at=self._m.at, node=node, words=words)
+
+    def _is_by_operator(self) -> bool:
+        return self._cause().kind is FaultKind.PREEMPTED_BY_OPERATOR
+
+    def _diagnose(self) -> tuple[Action, ...]:
+        """Judge the end of the generation once all evidence can be here; plan the next one."""
+        m = self._m
+        if m.state is not State.DIAGNOSING or m.at < m.deadline:
+            return ()
+        cause = self._cause()
+        self._event("cause", cause.said, cause.node)
+        if cause.kind is FaultKind.PREEMPTED_BY_OPERATOR:
+            m.exits = 0
+            return self._plan()
+        return self._judge(cause) or self._plan()
+
+    def _judge(self, cause: Fault) -> tuple[Action, ...]:
+        """Charge the budgets; the end of supervision if one is used up."""
+        m, limits = self._m, self._m.limits
+        has_evidence = any(fault.kind not in OF_JOB for fault in m.faults)
+        if cause.kind is FaultKind.NET_FAULT:
+            self._mark(cause, "suspect")
+        m.no_progress = 0 if m.best_step > m.step_at_launch else m.no_progress + 1
+        m.common_restarts += m.is_common
+        self._doubt(cause if not has_evidence else None)
+        why = ""
+        if not has_evidence and self._is_bug(cause):
+            why = f"{cause.said}: the same failure twice; correct the program"
+        elif m.is_common and m.common_restarts > 1:
+            why = f"{cause.said}: a common cause twice; check switches, storage and settings"
+        elif m.no_progress >= limits.no_progress_limit:
+            why = f"no newer checkpoint in {m.no_progress} generations; last cause: {cause.said}"
+        if why:
+            return self._finish(State.NEEDS_OPERATOR, CODE_NEEDS_OPERATOR, why)
+        if m.restarts >= limits.max_restarts:
+            why = f"restarted {m.restarts} times, max_restarts is {limits.max_restarts}; "
+            return self._finish(State.GAVE_UP, CODE_GAVE_UP, f"{why}last cause: {cause.said}")
+        m.restarts += 1
+        is_exit = cause.kind is FaultKind.RANK_EXIT and not has_evidence
+        m.exits = m.exits + 1 if is_exit else 0
+        return ()
+
+    def _doubt(self, cause: Fault | None) -> None:
+        """A node whose ranks failed twice in a row is replaced, if the size stays the same."""
+        m = self._m
+        node = cause.node if cause else ""
+        is_doubted = cause is not None and cause.kind is FaultKind.START_FAILED
+        m.doubted = node if is_doubted or node == m.failed_node else ""
+        m.failed_node = node
+
+    def _is_bug(self, cause: Fault) -> bool:
+        """Whether a rank ended as it did last time: at the same step, or twice after its start."""
+        m = self._m
+        if cause.kind is not FaultKind.RANK_EXIT:
+            return False
+        sign = (cause.exit_code, cause.rank, cause.step)
+        began = m.launched_at if m.launched_at is not None else cause.at
+        is_early = cause.at - began <= EARLY_S
+        is_same = sign == m.last_exit
+        m.last_exit = sign if cause.step is not None or is_early else None
+        return is_same and m.last_exit is not None
+
+    def _plan(self) -> tuple[Action, ...]:
+        """Same nodes, spares, fewer nodes, or wait."""
+        m = self._m
+        self._enter(State.PLANNING, f"{len(self._healthy())} healthy nodes")
+        chosen = self._choose()
+        if chosen:
+            return (self._launch(chosen),)
+        first = [n.until for n in m.nodes.values() if n.until is not None and not n.relapses]
+        m.deadline = max(m.at + m.limits.rejoin_wait_s, min(first, default=0.0))
+        self._enter(State.WAITING, self._why_none())
+        return self._wake()
+
+    def _launch(self, chosen: tuple[str, ...]) -> Launch:
+        m, limits = self._m, self._m.limits
+        delay_s = 0.0
+        if m.exits:
+            delay_s = min(limits.backoff_s * 2.0 ** min(m.exits - 1, 60), limits.backoff_cap_s)
+        m.generation += 1
+        m.members = chosen
+        m.not_before = m.at + delay_s
+        m.launched_at, m.step_at_launch = None, m.best_step
+        m.faults, m.pending, m.is_common = [], [], False
+        self._enter(State.LAUNCHING, f"{len(chosen)} nodes: {', '.join(chosen)}")
+        return Launch(m.generation, chosen, m.not_before, m.step)
+
+    def _choose(self) -> tuple[str, ...] | None:
+        """The nodes of the largest legal world; None: there is none."""
+        m = self._m
+        healthy = self._healthy()
+        world = self._world(len(healthy))
+        suspect = [name for name in m.order if m.nodes[name].status == "suspect"]
+        for more in range(1, len(suspect) + 1) if world is None else ():
+            world = self._world(len(healthy) + more)
+            if world:
+                healthy = [n for n in m.order if n in healthy or n in suspect[:more]]
+                break
+        if world is None:
+            return None
+        others = [name for name in healthy if name != m.doubted]
+        candidates = others if len(others) >= world.nodes else healthy
+        chosen = self._pick(candidates, world.nodes, [n for n in m.members if n in candidates])
+        if len(set(chosen)) != world.nodes or not set(chosen) <= set(candidates):
+            raise AscendbootError(f"pick: {chosen} are not {world.nodes} of {candidates}; a bug")
+        return chosen
+
+    def _world(self, available: int) -> World | None:
+        m, limits = self._m, self._m.limits
+        most = [count for count in (limits.max_nodes, m.size) if count is not None]
+        at_most = min(most, default=None)
+        return legal_world(
+            m.shape, available, m.devices, at_least=limits.min_nodes, at_most=at_most
+        )
+
+    def _why_none(self) -> str:
+        m = self._m
+        count = sum(n.status in ("healthy", "suspect") for n in m.nodes.values())
+        return why_not_legal(m.shape, count, m.devices, m.limits.min_nodes)
+
+    def _healthy(self) -> list[str]:
+        return [name for name in self._m.order if self._m.nodes[name].status == "healthy"]
+
+    def _reconsider(self) -> tuple[Action, ...]:
+        """Nodes came or went: launch if that was waited for, else see whether the size changes."""
+        if self._m.state is State.WAITING:
+            chosen = self._choose()
+            return (self._launch(chosen),) if chosen else ()
+        return self._resize()
+
+    def _resize(self) -> tuple[Action, ...]:
+        """Drain while another number of nodes is better; the change happens at a checkpoint."""
+        m = self._m
+        if m.state not in (State.RUNNING, State.DRAINING):
+            return ()
+        world = self._world(len(self._healthy()))
+        size, count = world.nodes if world else 0, len(m.members)
+        wants = size > count or (m.size is not None and 0 < size < count and m.size < count)
+        if wants and m.state is State.RUNNING:
+            self._enter(State.DRAINING, f"from {count} to {size} nodes at the next checkpoint")
+        elif not wants and m.state is State.DRAINING:
+            self._enter(State.RUNNING, f"stays at {count} nodes")
+        return ()
+
+    def _give_up(self) -> tuple[Action, ...]:
+        m = self._m
+        if m.state is not State.WAITING or m.at < m.deadline:
+            return ()
+        waited = f"no nodes to run on after a wait: {self._why_none()}"
+        return self._finish(State.GAVE_UP, CODE_GAVE_UP, waited)
+
+    def _wake(self) -> tuple[Action, ...]:
+        """When the next thing is due."""
+        m = self._m
+        due = [until for until, _ in m.pending]
+        due += [now.until for now in m.nodes.values() if now.until is not None]
+        if m.state in (State.WAITING, State.DIAGNOSING):
+            due.append(m.deadline)
+        return (Wait(min(due)),) if due and m.state not in ENDED else ()
+
+    def _finish(self, state: State, exit_code: int, words: str) -> tuple[Action, ...]:
+        self._m.end = End(state, exit_code, words)
+        self._enter(state, words)
+        return (self._m.end,)
+
+    def _known(self, node: str) -> NodeState:
+        if node not in self._m.nodes:
+            raise UsageError(f"{node}: no such node; the nodes are {', '.join(self._m.order)}")
+        return self._m.nodes[node]
+
+    def _set(self, name: str, new: NodeState) -> None:
+        if new != self._m.nodes[name]:
+            self._m.nodes[name] = new
+            self._event(f"node-{new.status}", new.reason, name)
+
+    def _enter(self, state: State, words: str, node: str = "") -> None:
+        self._m.state = state
+        self._event(state.value.lower(), words, node)
+
+    def _event(self, event: str, words: str, node: str = "") -> None:
+        m = self._m
+        self._on_event(
+            {
+                "at": m.at,
+                "event": event,
+                "generation": m.generation,
+                "state": m.state.value,
+                "node": node,
+                "words": words,
+            }
+        )
+
+
+def _hold_s(stable_for_s: float, relapses: int) -> float:
+    """How long a node must be healthy before it is used again."""
+    return min(stable_for_s * 2.0 ** min(relapses, 30), DAY_S)
+
+
+def _worse(now: NodeState, fault: Fault, treatment: str, stable_for_s: float) -> NodeState:
+    """The condition of a node after a fault; a better one never replaces a worse one."""
+    span_s = DAY_S + _hold_s(stable_for_s, now.relapses)
+    kept = tuple(each for each in now.faults if fault.at - each[1] <= span_s)
+    code = " ".join(fault.codes) or fault.kind.value
+    is_same = now.status != "healthy" and now.until is None
+    relapses = now.relapses if is_same else now.relapses + 1 if kept else 0
+    faults = kept if is_same and code in dict(kept) else (*kept, (code, fault.at))
+    status = now.status
+    if treatment == "quarantine" or status == "quarantined":
+        status = "quarantined"
+    elif fault.kind is FaultKind.NODE_DOWN:
+        status = "absent"
+    elif treatment == "suspect":
+        status = "suspect" if status == "healthy" else status
+    elif status != "absent":
+        status = "soft-quarantine"
+    reason = now.reason if now.status == "quarantined" else fault.said
+    return NodeState(status, None, reason, relapses=relapses, faults=faults)
+
+
+def _healthy_again(now: NodeState) -> NodeState:
+    return replace(now, status="healthy", until=None, reason="")
+
+
+def _shifted(memory: _Memory, by: float) -> _Memory:
+    """The same memory on a clock with another beginning."""
+
+    def moved(at: float | None) -> float | None:
+        return None if at is None else at + by
+
+    def node(now: NodeState) -> NodeState:
+        faults = tuple((code, at + by) for code, at in now.faults)
+        return replace(now, until=moved(now.until), faults=faults)
+
+    def fault(seen: Fault) -> Fault:
+        return replace(seen, at=seen.at + by)
+
+    return replace(
+        memory,
+        at=memory.at + by,
+        launched_at=moved(memory.launched_at),
+        not_before=memory.not_before + by,
+        deadline=memory.deadline + by,
+        nodes={name: node(now) for name, now in memory.nodes.items()},
+        before={name: node(now) for name, now in memory.before.items()},
+        faults=[fault(each) for each in memory.faults],
+        recent=[fault(each) for each in memory.recent],
+        pending=[(until + by, fault(each)) for until, each in memory.pending],
+    )

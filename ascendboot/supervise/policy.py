@@ -1,0 +1,212 @@
+"""Faults, their levels, and which of several faults is the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import yaml
+
+Status = Literal["healthy", "suspect", "soft-quarantine", "quarantined", "absent"]
+Treatment = Literal["log", "suspect", "restart", "drop", "quarantine"]
+
+DAY_S = 86400.0
+_SEVERE = ("alarm", "critical")
+
+
+class Level(IntEnum):
+    """How severe MindCluster rates a fault code; a higher level wins."""
+
+    NOT_HANDLE = 0
+    SUB_HEALTH = 1
+    PRE_SEPARATE = 2
+    RESTART_REQUEST = 3
+    RESTART_BUSINESS = 4
+    FREE_RESTART_NPU = 5
+    RESTART_NPU = 6
+    SEPARATE_NPU = 7
+
+    @property
+    def treatment(self) -> Treatment:
+        """What happens at this level.
+
+        log: nothing. suspect: the node is not used for the next generation unless it is needed.
+        restart: on the same nodes, if the fault persists or ranks ended. drop: stop, and use the
+        node again when it has been healthy for a while. quarantine: stop, and do not use the node
+        until an operator releases it.
+        """
+        return _TREATMENTS[self]
+
+
+_TREATMENTS: dict[Level, Treatment] = {
+    Level.NOT_HANDLE: "log",
+    Level.SUB_HEALTH: "suspect",
+    Level.PRE_SEPARATE: "suspect",
+    Level.RESTART_REQUEST: "restart",
+    Level.RESTART_BUSINESS: "restart",
+    Level.FREE_RESTART_NPU: "drop",
+    Level.RESTART_NPU: "drop",
+    Level.SEPARATE_NPU: "quarantine",
+}
+
+
+class FaultKind(str, Enum):
+    """What was observed."""
+
+    RANK_EXIT = "rank-exit"
+    NODE_DOWN = "node-down"
+    NPU_FAULT = "npu-fault"
+    LINK_DOWN = "link-down"
+    NET_FAULT = "net-fault"
+    HANG = "hang"
+    START_FAILED = "start-failed"
+    PREEMPTED_BY_OPERATOR = "preempted-by-operator"
+
+
+OF_JOB = (FaultKind.RANK_EXIT, FaultKind.HANG, FaultKind.START_FAILED)
+"""What ranks of one generation do."""
+HARDWARE = (FaultKind.NPU_FAULT, FaultKind.LINK_DOWN, FaultKind.NODE_DOWN)
+
+_ORDER = {
+    **dict.fromkeys(HARDWARE, 0),
+    FaultKind.NET_FAULT: 1,
+    FaultKind.PREEMPTED_BY_OPERATOR: 2,
+    FaultKind.RANK_EXIT: 3,
+    FaultKind.START_FAILED: 3,
+    FaultKind.HANG: 4,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One observation; `at` is monotonic seconds of the control machine."""
+
+    kind: FaultKind
+    at: float
+    node: str = ""
+    """Empty: not known."""
+    rank: int | None = None
+    exit_code: int | None = None
+    codes: tuple[str, ...] = ()
+    level: Level | None = None
+    """Of an NPU fault; None: by `codes`, at health Alarm."""
+    step: int | None = None
+    """The last training step that the rank reported."""
+    words: str = ""
+    generation: int | None = None
+    """Where the ranks belong to; None: the current generation."""
+
+    @property
+    def severity(self) -> Level:
+        """The level, from the table of codes if none is stated."""
+        return level_of(self.codes, "Alarm") if self.level is None else self.level
+
+    @property
+    def said(self) -> str:
+        """The fault for a message: `npu-fault on n1 (80E3A201)`."""
+        where = f" on {self.node}" if self.node else ""
+        rank = f" rank {self.rank}" if self.rank is not None else ""
+        code = f" exit code {self.exit_code}" if self.exit_code is not None else ""
+        codes = f" ({' '.join(self.codes)})" if self.codes else ""
+        words = f": {self.words}" if self.words else ""
+        return f"{self.kind.value}{where}{rank}{code}{codes}{words}"
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """Whether a node may run ranks."""
+
+    status: Status = "healthy"
+    until: float | None = None
+    """When it is healthy again; None: not before it is seen healthy, or released."""
+    reason: str = ""
+    relapses: int = 0
+    """Faults after it was healthy again, each within 24 hours."""
+    faults: tuple[tuple[str, float], ...] = ()
+    """Code (or kind) and time of each fault in the 24 hours before the last one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Budgets and times (seconds) of supervision."""
+
+    max_restarts: int = 10
+    no_progress_limit: int = 3
+    """Generations in a row that end without a newer checkpoint."""
+    rejoin_wait_s: float = 270.0
+    stable_for_s: float = 300.0
+    backoff_s: float = 5.0
+    backoff_cap_s: float = 300.0
+    correlate_s: float = 10.0
+    common_s: float = 30.0
+    min_nodes: int = 1
+    max_nodes: int | None = None
+
+
+def level_of(codes: Collection[str], health: str) -> Level:
+    """Return the level of the fault codes of an NPU; the highest of several.
+
+    `health` is the word of `npu-smi info -t health`. An unknown code, or no code at all, is
+    SEPARATE_NPU at Alarm and Critical, and otherwise NOT_HANDLE.
+    """
+    unknown = Level.SEPARATE_NPU if health.lower() in _SEVERE else Level.NOT_HANDLE
+    return max((_table().get(code.upper(), unknown) for code in codes), default=unknown)
+
+
+def first_cause(faults: Sequence[Fault], correlate_s: float) -> Fault:
+    """Return the cause among faults that were seen together; there is at least one.
+
+    Only the `correlate_s` seconds after the earliest count. NPU, link and node come before the
+    end of a rank, and that before a hang. Among equals a fault with a node comes first, then the
+    earliest.
+    """
+    since = min(fault.at for fault in faults)
+    near = [fault for fault in faults if fault.at <= since + correlate_s]
+    return min(near, key=lambda fault: (_ORDER[fault.kind], not fault.node, fault.at))
+
+
+def is_common_cause(faults: Sequence[Fault], nodes: Collection[str], common_s: float) -> bool:
+    """Whether a switch, the storage or a setting is the cause rather than the nodes themselves."""
+    return bool(common_nodes(faults, nodes, common_s))
+
+
+def common_nodes(
+    faults: Sequence[Fault], nodes: Collection[str], common_s: float
+) -> frozenset[str]:
+    """Return the nodes with a fault in common: the same code on two, or a fault on half of all.
+
+    The faults are at most `common_s` seconds apart.
+    """
+    seen = [fault for fault in faults if fault.kind in HARDWARE and fault.node in nodes]
+    found: set[str] = set()
+    for last in seen:
+        near = [fault for fault in seen if 0 <= last.at - fault.at <= common_s]
+        for sign in _signs(last):
+            found |= _two_or_more({fault.node for fault in near if sign in _signs(fault)})
+        together = {fault.node for fault in near}
+        if 2 * len(together) >= len(nodes):
+            found |= _two_or_more(together)
+    return frozenset(found)
+
+
+def _signs(fault: Fault) -> tuple[str, ...]:
+    return (fault.kind.value,) if fault.kind is FaultKind.LINK_DOWN else fault.codes
+
+
+def _two_or_more(nodes: set[str]) -> set[str]:
+    return nodes if len(nodes) > 1 else set()
+
+
+@cache
+def _table() -> dict[str, Level]:
+    """The contents of `fault_codes.yaml`: the highest level of each code."""
+    text = (files("ascendboot.supervise") / "fault_codes.yaml").read_bytes()
+    found: dict[str, Level] = {}
+    for name, codes in yaml.safe_load(text).items():
+        for code in codes:
+            found[code.upper()] = max(Level[name], found.get(code.upper(), Level.NOT_HANDLE))
+    return found

@@ -1,0 +1,540 @@
+"""The state machine, row by row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.supervise.core import Action, Core, End, Launch, State, Stop, Wait
+from ascendboot.supervise.policy import Fault, FaultKind, Level, Limits
+from ascendboot.supervise.shape import Shape
+
+NODES = ("n1", "n2", "n3", "n4")
+
+
+class Job:
+    """A core with four nodes of 8 devices, and short ways to drive it."""
+
+    def __init__(
+        self, *nodes: str, shape: Shape | None = None, limits: Limits | None = None
+    ) -> None:
+        self.events: list[Mapping[str, Any]] = []
+        self.core = Core(
+            nodes or NODES,
+            8,
+            shape or Shape(tp=8),
+            limits or Limits(),
+            on_event=self.events.append,
+        )
+
+    def run(self, at: float = 0.0) -> Job:
+        self.core.begin(at)
+        self.core.launched(at)
+        return self
+
+    def fault(self, kind: FaultKind, at: float, node: str = "", **more: Any) -> tuple[Action, ...]:
+        return self.core.fault(Fault(kind=kind, at=at, node=node, **more))
+
+    def again(self, at: float, *unverified: str) -> tuple[Action, ...]:
+        """Stopped, and all evidence is there: what comes next."""
+        self.core.stopped(at, unverified)
+        return self.core.tick(at + 10)
+
+    def state(self) -> State:
+        return self.core.state
+
+    def status(self, node: str) -> str:
+        return self.core.nodes[node].status
+
+    def restart(self, at: float, kind: FaultKind, node: str = "", **more: Any) -> Launch:
+        self.fault(kind, at, node, **more)
+        [action] = self.again(at + 1)
+        assert isinstance(action, Launch), action
+        self.core.launched(action.not_before)
+        return action
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job().run()
+
+
+EXIT, DOWN, NPU, LINK = (
+    FaultKind.RANK_EXIT,
+    FaultKind.NODE_DOWN,
+    FaultKind.NPU_FAULT,
+    FaultKind.LINK_DOWN,
+)
+
+
+def test_preflight_launches_the_nodes_that_pass() -> None:
+    job = Job()
+    job.core.quarantine(0, "n2", "sshd does not answer")
+    assert job.core.begin(1) == (Launch(1, ("n1", "n3", "n4"), 1, None),)
+    assert (job.state(), job.core.members) == (State.LAUNCHING, ("n1", "n3", "n4"))
+    assert job.core.begin(2) == ()
+
+
+def test_a_generation_runs_when_all_ranks_have_begun(job: Job) -> None:
+    assert job.state() is State.RUNNING
+    assert job.core.launched(1) == ()
+
+
+def test_a_start_that_takes_too_long_is_stopped() -> None:
+    job = Job()
+    job.core.begin(0)
+    [stop] = job.fault(FaultKind.START_FAILED, 600, "n2")
+    assert isinstance(stop, Stop)
+    assert (stop.generation, job.state()) == (1, State.STOPPING)
+
+
+def test_exit_code_0_is_the_end(job: Job) -> None:
+    assert job.core.ended(5, 0) == (End(State.DONE, 0, "the job has completed"),)
+    assert job.state() is State.DONE
+    assert job.core.tick(6) == job.fault(EXIT, 7) == job.core.interrupt(8) == ()
+
+
+def test_another_exit_code_restarts_on_the_same_nodes_after_a_pause(job: Job) -> None:
+    job.core.checkpoint(50, 100)
+    [stop] = job.core.ended(60, 1)
+    assert isinstance(stop, Stop)
+    assert job.core.stopped(62, ()) == (Wait(70),)
+    assert job.state() is State.DIAGNOSING
+    assert job.core.tick(70) == (Launch(2, ("n1", "n2", "n3", "n4"), 75, 100),)
+    assert job.core.restarts == 1
+
+
+def test_a_cause_stops_the_generation_once(job: Job) -> None:
+    assert len(job.fault(DOWN, 5, "n3")) == 1
+    assert job.fault(DOWN, 5, "n3") == job.fault(EXIT, 6, "n1", rank=0) == ()
+    assert job.state() is State.STOPPING
+
+
+def test_the_next_generation_waits_for_the_last_one_to_be_gone(job: Job) -> None:
+    job.fault(DOWN, 5, "n3")
+    assert job.core.tick(500) == job.core.checkpoint(501, 9) == job.core.launched(502) == ()
+    assert job.core.node_up(503, "n3") == (Wait(803),)
+    assert job.state() is State.STOPPING
+
+
+def test_a_lost_node_is_replaced_by_a_spare() -> None:
+    job = Job(limits=Limits(max_nodes=3)).run()
+    assert job.core.spares == ("n4",)
+    assert job.restart(5, DOWN, "n2").nodes == ("n1", "n3", "n4")
+    assert job.status("n2") == "absent"
+
+
+def test_without_spares_the_world_shrinks_to_a_legal_one() -> None:
+    job = Job(shape=Shape(tp=8, pp=2)).run()
+    assert job.restart(5, DOWN, "n1").nodes == ("n2", "n3")
+    assert job.core.spares == ("n4",)
+
+
+def test_without_a_legal_world_it_waits_and_gives_up() -> None:
+    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run()
+    job.fault(DOWN, 5, "n1")
+    assert job.again(6, "n1") == (Wait(16 + 270),)
+    assert job.state() is State.WAITING
+    assert job.core.tick(285) == ()
+    [end] = job.core.tick(286)
+    assert isinstance(end, End)
+    assert (end.state, end.exit_code) == (State.GAVE_UP, 75)
+    assert "1 node of 8 devices: no multiple of 16 ranks" in end.words
+
+
+def test_a_node_that_returns_during_the_wait_is_used_at_once() -> None:
+    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run()
+    job.fault(DOWN, 5, "n1")
+    job.again(6)
+    [launch] = job.core.node_up(100, "n1")
+    assert isinstance(launch, Launch)
+    assert launch.nodes == ("n1", "n2")
+
+
+def test_a_repaired_npu_is_waited_for() -> None:
+    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run()
+    job.fault(NPU, 5, "n1", level=Level.RESTART_NPU)
+    job.again(6)
+    assert job.core.node_up(100, "n1") == (Wait(400),)
+    assert job.core.tick(399) == ()
+    assert isinstance(job.core.tick(400)[0], Launch)
+
+
+def test_it_grows_at_the_next_checkpoint_only(job: Job) -> None:
+    job.restart(5, DOWN, "n2")
+    assert job.core.node_up(100, "n2") == (Wait(400),)
+    assert job.core.tick(399) == ()
+    assert job.state() is State.RUNNING
+    job.core.tick(400)
+    assert job.state() is State.DRAINING
+    [stop] = job.core.checkpoint(500, 77)
+    assert isinstance(stop, Stop)
+    assert job.core.stopped(501, ()) == (Launch(3, ("n1", "n2", "n3", "n4"), 501, 77),)
+    assert job.core.restarts == 1
+
+
+def test_growth_is_called_off_if_the_node_fails_again(job: Job) -> None:
+    job.restart(5, DOWN, "n2")
+    job.core.node_up(100, "n2")
+    job.core.tick(400)
+    assert job.fault(DOWN, 401, "n2") == ()
+    assert job.state() is State.RUNNING
+    assert job.core.node_up(500, "n2") == (Wait(500 + 600),)
+
+
+def test_the_quarantine_of_a_node_that_fails_again_doubles_up_to_a_day(job: Job) -> None:
+    at, holds = 0.0, []
+    for _ in range(11):
+        at += 50
+        job.fault(LINK, at, "n2")
+        job.fault(LINK, at + 1, "n2")
+        job.core.node_up(at + 2, "n2")
+        until = job.core.nodes["n2"].until
+        assert until is not None
+        holds.append(until - at - 2)
+        at = until
+        job.core.tick(at)
+    assert holds == [min(300 * 2**n, 86400) for n in range(11)]
+    at += 3 * 86400
+    job.fault(LINK, at, "n2")
+    assert job.core.nodes["n2"].relapses == 0
+
+
+@pytest.mark.parametrize(
+    ("level", "status", "stops"),
+    [
+        (Level.NOT_HANDLE, "healthy", False),
+        (Level.SUB_HEALTH, "suspect", False),
+        (Level.PRE_SEPARATE, "suspect", False),
+        (Level.RESTART_REQUEST, "healthy", False),
+        (Level.RESTART_BUSINESS, "healthy", False),
+        (Level.FREE_RESTART_NPU, "soft-quarantine", True),
+        (Level.RESTART_NPU, "soft-quarantine", True),
+        (Level.SEPARATE_NPU, "quarantined", True),
+        (None, "quarantined", True),
+    ],
+)
+def test_each_level_has_its_treatment(
+    job: Job, level: Level | None, status: str, *, stops: bool
+) -> None:
+    actions = job.fault(NPU, 5, "n2", level=level, codes=("DEADBEEF",))
+    assert job.status("n2") == status
+    assert any(isinstance(action, Stop) for action in actions) is stops
+
+
+def test_a_restart_level_stops_after_a_minute_on_the_same_nodes(job: Job) -> None:
+    assert job.fault(NPU, 5, "n2", level=Level.RESTART_BUSINESS) == (Wait(65),)
+    assert job.core.tick(64) == ()
+    [stop] = job.core.tick(65)
+    assert isinstance(stop, Stop)
+    assert job.core.stopped(66, ()) == (Launch(2, NODES, 66, None),)
+
+
+def test_a_restart_level_that_clears_is_forgotten(job: Job) -> None:
+    job.fault(NPU, 5, "n2", level=Level.RESTART_REQUEST)
+    job.core.node_up(40, "n2")
+    assert job.core.tick(100) == ()
+
+
+def test_a_network_fault_alone_stops_after_five_minutes(job: Job) -> None:
+    job.fault(FaultKind.NET_FAULT, 5, "n2")
+    assert job.core.tick(304) == ()
+    assert isinstance(job.core.tick(305)[0], Stop)
+    [launch] = job.core.stopped(306, ())
+    assert isinstance(launch, Launch)
+    assert launch.nodes == ("n1", "n3", "n4")
+
+
+def test_a_network_fault_explains_a_rank_that_ends(job: Job) -> None:
+    job.fault(FaultKind.NET_FAULT, 5, "n2")
+    job.fault(EXIT, 100, "n1", rank=3, exit_code=1)
+    [launch] = job.again(101)
+    assert isinstance(launch, Launch)
+    assert (launch.nodes, launch.not_before) == (("n1", "n3", "n4"), 111)
+
+
+def test_a_suspect_node_is_left_out_next_time_unless_it_is_needed() -> None:
+    for shape, nodes in ((Shape(tp=8), ("n1", "n3", "n4")), (Shape(tp=8, pp=4), NODES)):
+        job = Job(shape=shape).run()
+        job.fault(NPU, 5, "n2", level=Level.PRE_SEPARATE)
+        assert job.state() is State.RUNNING
+        assert job.restart(10, EXIT, "n1", rank=0, exit_code=1).nodes == nodes
+
+
+def test_hardware_is_the_cause_even_if_it_is_seen_later(job: Job) -> None:
+    job.fault(EXIT, 5, "n1", rank=0, exit_code=1)
+    job.core.stopped(7, ())
+    job.fault(DOWN, 13, "n4")
+    [launch] = job.core.tick(15)
+    assert isinstance(launch, Launch)
+    assert (launch.nodes, launch.not_before) == (("n1", "n2", "n3"), 15)
+
+
+def test_ranks_that_end_by_our_stop_are_not_the_cause(job: Job) -> None:
+    job.fault(FaultKind.HANG, 5, "n2", rank=9)
+    job.fault(EXIT, 7, "n1", rank=0, exit_code=143)
+    job.core.ended(7, 143)
+    job.again(8)
+    causes = [event["words"] for event in job.events if event["event"] == "cause"]
+    assert causes == ["hang on n2 rank 9"]
+
+
+@pytest.mark.parametrize("step", [None, 40])
+def test_the_same_failure_twice_needs_an_operator_and_quarantines_nobody(
+    job: Job, step: int | None
+) -> None:
+    job.restart(5, EXIT, "n1", rank=3, exit_code=1, step=step)
+    job.fault(EXIT, 40, "n1", rank=3, exit_code=1, step=step)
+    [end] = job.again(41)
+    assert isinstance(end, End)
+    assert (end.state, end.exit_code) == (State.NEEDS_OPERATOR, 93)
+    assert {now.status for now in job.core.nodes.values()} == {"healthy"}
+
+
+@pytest.mark.parametrize("changed", [{"step": 41}, {"rank": 4}, {"exit_code": 2}])
+def test_a_failure_that_differs_is_no_proof_of_a_bug(job: Job, changed: dict[str, int]) -> None:
+    same = {"rank": 3, "exit_code": 1, "step": 40}
+    job.restart(5, EXIT, "n1", **same)
+    job.restart(40, EXIT, "n1", **{**same, **changed})
+
+
+def test_late_failures_without_steps_are_no_proof_of_a_bug(job: Job) -> None:
+    job.restart(500, EXIT, "n1", rank=3, exit_code=1)
+    job.restart(1500, EXIT, "n1", rank=3, exit_code=1)
+
+
+def test_the_pause_doubles_until_a_checkpoint() -> None:
+    job = Job(limits=Limits(no_progress_limit=99, max_restarts=99)).run()
+    at, pauses = 1000.0, []
+    for n in range(9):
+        launch = job.restart(at, EXIT, "n1", rank=n, exit_code=1)
+        pauses.append(launch.not_before - at - 11)
+        at += 1000
+    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    job.core.checkpoint(at, 1)
+    assert job.restart(at, EXIT, "n1", rank=77, exit_code=1).not_before == at + 11 + 5
+
+
+def test_a_node_whose_ranks_fail_twice_is_replaced_but_the_world_does_not_shrink() -> None:
+    for most, nodes in ((3, ("n2", "n3", "n4")), (4, NODES)):
+        job = Job(limits=Limits(max_nodes=most)).run()
+        job.restart(500, EXIT, "n1", rank=1, exit_code=1)
+        assert job.restart(1500, EXIT, "n1", rank=2, exit_code=1).nodes == nodes
+
+
+def test_three_generations_without_a_checkpoint_need_an_operator(job: Job) -> None:
+    job.restart(5, FaultKind.HANG)
+    job.restart(105, FaultKind.HANG)
+    job.fault(FaultKind.HANG, 205)
+    [end] = job.again(206)
+    assert isinstance(end, End)
+    assert (end.exit_code, end.words) == (
+        93,
+        "no newer checkpoint in 3 generations; last cause: hang",
+    )
+
+
+def test_the_budget_of_restarts_ends_with_a_retryable_code() -> None:
+    job = Job(limits=Limits(max_restarts=2)).run()
+    for n in (1, 2):
+        job.core.checkpoint(n * 100, n)
+        job.restart(n * 100 + 1, FaultKind.HANG)
+    job.core.checkpoint(300, 3)
+    job.fault(FaultKind.HANG, 301)
+    [end] = job.again(302)
+    assert isinstance(end, End)
+    assert (end.state, end.exit_code) == (State.GAVE_UP, 75)
+    assert end.words == "restarted 2 times, max_restarts is 2; last cause: hang"
+
+
+@pytest.mark.parametrize("gap", [0, 8, 25])
+def test_a_common_cause_restarts_once_on_the_same_nodes(gap: float) -> None:
+    job = Job("n1", "n2", "n3", "n4", "n5").run()
+    codes = ("80E3A201",)
+    job.fault(NPU, 5, "n1", codes=codes)
+    job.again(6)
+    job.core.launched(17)
+    job.fault(NPU, 5 + gap, "n2", codes=codes)
+    assert {now.status for now in job.core.nodes.values()} == {"healthy"}
+    if job.state() is State.STOPPING:
+        job.again(40)
+    assert len(job.core.members) >= 4
+    assert [e["node"] for e in job.events if e["event"] == "common-cause"] == ["n2"]
+
+
+def test_a_common_cause_twice_needs_an_operator(job: Job) -> None:
+    def both(at: float) -> tuple[Action, ...]:
+        job.fault(LINK, at, "n1")
+        job.fault(LINK, at + 1, "n2")
+        return job.again(at + 2)
+
+    assert isinstance(both(10)[0], Launch)
+    job.core.launched(30)
+    [end] = both(200)
+    assert isinstance(end, End)
+    assert end.exit_code == 93
+    assert {now.status for now in job.core.nodes.values()} == {"healthy"}
+
+
+def test_half_of_the_nodes_lost_at_once_return_without_quarantine(job: Job) -> None:
+    job.fault(DOWN, 5, "n1")
+    job.fault(DOWN, 6, "n2")
+    [launch] = job.again(7, "n1", "n2")
+    assert isinstance(launch, Launch)
+    assert launch.nodes == ("n3", "n4")
+    job.core.launched(20)
+    job.core.node_up(30, "n1")
+    job.core.node_up(31, "n2")
+    assert (job.status("n1"), job.status("n2")) == ("healthy", "healthy")
+    assert job.state() is State.DRAINING
+
+
+def test_a_node_that_could_not_be_verified_is_left_out(job: Job) -> None:
+    job.fault(EXIT, 5, "n1", rank=0, exit_code=1)
+    [launch] = job.again(6, "n3")
+    assert isinstance(launch, Launch)
+    assert launch.nodes == ("n1", "n2", "n4")
+    assert job.core.nodes["n3"].reason == "not verified that generation 1 has ended here"
+
+
+def test_what_an_older_generation_does_is_ignored(job: Job) -> None:
+    launch = job.restart(100, EXIT, "n1", rank=0, exit_code=1)
+    assert job.fault(EXIT, 99, "n2", rank=8, exit_code=1) == ()
+    assert job.fault(EXIT, 500, "n2", rank=8, exit_code=1, generation=1) == ()
+    assert job.core.ended(launch.not_before - 1, 0) == job.core.ended(500, 0, generation=1) == ()
+    assert job.state() is State.RUNNING
+    assert sum(event["event"] == "ignored" for event in job.events) == 4
+
+
+def test_ranks_of_a_node_that_is_no_member_are_ignored() -> None:
+    job = Job(limits=Limits(max_nodes=3)).run()
+    assert job.fault(EXIT, 10, "n4", rank=30) == job.fault(DOWN, 11, "n9") == ()
+    assert job.state() is State.RUNNING
+
+
+def test_a_spare_that_fails_stops_nothing() -> None:
+    job = Job(limits=Limits(max_nodes=3)).run()
+    assert job.fault(NPU, 10, "n4", codes=("80E3A201",)) == ()
+    assert (job.status("n4"), job.core.spares) == ("quarantined", ())
+
+
+def test_a_quarantine_by_the_operator_restarts_without_charge(job: Job) -> None:
+    [stop] = job.core.quarantine(50, "n2", "to be repaired")
+    assert isinstance(stop, Stop)
+    assert job.core.stopped(51, ()) == (Launch(2, ("n1", "n3", "n4"), 51, None),)
+    assert job.core.node_up(60, "n2") == ()
+    assert (job.status("n2"), job.core.restarts) == ("quarantined", 0)
+    job.core.launched(60)
+    job.core.release(70, "n2")
+    assert (job.status("n2"), job.state()) == ("healthy", State.DRAINING)
+
+
+def test_a_resize_shrinks_and_grows_at_checkpoints(job: Job) -> None:
+    job.core.resize(10, 2)
+    job.core.checkpoint(20, 1)
+    assert job.core.stopped(21, ()) == (Launch(2, ("n1", "n2"), 21, 1),)
+    job.core.launched(22)
+    assert job.state() is State.RUNNING
+    job.core.resize(30, 4)
+    assert job.state() is State.DRAINING
+
+
+def test_a_resize_without_a_legal_world_is_refused() -> None:
+    job = Job(shape=Shape(tp=8, pp=2)).run()
+    with pytest.raises(UsageError, match="resize 1: 1 node of 8 devices: no multiple of 16 ranks"):
+        job.core.resize(10, 1)
+
+
+def test_an_unknown_node_of_the_operator_is_refused(job: Job) -> None:
+    with pytest.raises(UsageError, match="n9: no such node; the nodes are n1, n2, n3, n4"):
+        job.core.release(1, "n9")
+
+
+def test_an_interrupt_stops_all_and_exits_130(job: Job) -> None:
+    [stop] = job.core.interrupt(10)
+    assert isinstance(stop, Stop)
+    assert job.core.interrupt(11) == ()
+    [end] = job.core.stopped(12, ())
+    assert isinstance(end, End)
+    assert end.exit_code == 130
+
+
+def test_an_interrupt_without_ranks_ends_at_once() -> None:
+    [end] = Job().core.interrupt(1)
+    assert isinstance(end, End)
+    assert end.exit_code == 130
+
+
+def test_the_state_survives_a_new_supervisor(job: Job) -> None:
+    job.core.checkpoint(3, 9)
+    job.fault(NPU, 5, "n2", codes=("80E3A201",))
+    document = json.loads(json.dumps(job.core.to_json()))
+    again = Core.from_json(document)
+    assert again.to_json() == job.core.to_json()
+    [stop] = again.resume(20, alive=False)
+    assert isinstance(stop, Stop)
+    assert (stop.generation, stop.cause.node) == (1, "n2")
+    assert again.stopped(21, ()) == (Launch(2, ("n1", "n3", "n4"), 21, 9),)
+
+
+def test_a_new_supervisor_continues_or_stops_a_generation(job: Job) -> None:
+    document = job.core.to_json()
+    assert Core.from_json(document).resume(20, alive=True) == ()
+    again = Core.from_json(document)
+    [stop] = again.resume(20, alive=False)
+    assert isinstance(stop, Stop)
+    assert again.stopped(21, ()) == (Launch(2, NODES, 21, None),)
+    assert again.restarts == 0
+
+
+def test_times_are_shifted_to_a_clock_that_began_again() -> None:
+    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run(100_000)
+    job.fault(DOWN, 100_005, "n1")
+    job.again(100_006)
+    again = Core.from_json(job.core.to_json(), at=50)
+    assert again.resume(50, alive=False) == (Wait(50 + 270),)
+    assert again.tick(319) == ()
+    assert isinstance(again.tick(320)[0], End)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"schema": 2}, "schema is 2, not 1"),
+        ({"state": "ASLEEP"}, "state of supervision: state: "),
+        ({"generation": "x"}, "state of supervision: generation: "),
+    ],
+)
+def test_a_state_file_of_another_form_is_refused(
+    job: Job, change: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(AscendbootError, match=expected):
+        Core.from_json({**job.core.to_json(), **change})
+
+
+def test_nodes_are_chosen_by_the_caller_if_it_wants() -> None:
+    core = Core(NODES, 8, Shape(tp=8), Limits(max_nodes=2), lambda c, n, _keep: tuple(c[-n:]))
+    [launch] = core.begin(0)
+    assert isinstance(launch, Launch)
+    assert launch.nodes == ("n3", "n4")
+
+
+def test_every_event_can_be_a_line_of_json(job: Job) -> None:
+    job.restart(5, DOWN, "n2")
+    assert json.loads(json.dumps(job.events)) == job.events
+    assert [event["event"] for event in job.events] == [
+        *("preflight", "planning", "launching", "running", "fault", "node-absent", "stopping"),
+        *("diagnosing", "cause", "planning", "launching", "running"),
+    ]
+    assert job.events[4] == {
+        "at": 5,
+        "event": "fault",
+        "generation": 1,
+        "state": "RUNNING",
+        "node": "n2",
+        "words": "node-down on n2",
+    }
