@@ -69,6 +69,8 @@ class LaunchRequest:
     """`CM_…` for every rank, instead of a rank table."""
     meeting: Mapping[str, str] = field(default_factory=dict)
     """`MASTER_ADDR` and `MASTER_PORT`, where PyTorch's ranks meet."""
+    master_index: int | None = None
+    """The primary's place in the inventory, where ranks follow leaf switches; None: they do not."""
     launcher: LauncherChoice = MPIRUN
     min_nodes: int | None = None
     """An elastic job continues while this many nodes are left; None: it needs all nodes."""

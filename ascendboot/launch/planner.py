@@ -112,13 +112,20 @@ def _files(
 ) -> tuple[tuple[str, FileWrite], ...]:
     folder = request.folder
     files: list[tuple[str, FileWrite]] = []
-    for node in request.placement.nodes:
+    for node_rank, node in enumerate(request.placement.nodes):
         places = "".join(
             f"rank {r.rank} device {r.device_id} local {r.local_rank}\n"
             for r in ranks
             if r.node == node.name
         )
         files.append((node.name, FileWrite(folder / "ranks", places.encode(), 0o644)))
+        if request.master_index is not None:
+            # The names are those of the vendor's rank-table routing; rank-exec exports them.
+            numbers = {"RANK_AFTER_ACC": node_rank, "MASTER_INDEX": request.master_index}
+            files += (
+                (node.name, FileWrite(folder / name, f"{number}\n".encode(), 0o644))
+                for name, number in numbers.items()
+            )
         if request.script_content is not None:
             path = folder / "code" / request.script.name
             files.append((node.name, FileWrite(path, request.script_content, 0o644)))

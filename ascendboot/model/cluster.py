@@ -11,7 +11,14 @@ from typing import Literal
 
 from ascendboot.model.files import PRIMARY
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
-from ascendboot.model.topology import Leaf, RankOrder, Shape, Signature, order_nodes
+from ascendboot.model.topology import (
+    LEAST_ORDERED,
+    Leaf,
+    RankOrder,
+    Shape,
+    Signature,
+    order_nodes,
+)
 
 Product = Literal["auto", "910", "a2", "a3", "a5"]
 Trust = Literal["ca", "pinned"]
@@ -194,6 +201,12 @@ class Cluster:
         return self.own_table is None and self.topology_order == "auto"
 
     @property
+    def master_index(self) -> int | None:
+        """The primary's place in the inventory; None where ranks do not follow leaf switches."""
+        by_leaf = self.follows_leaves and any(node.leaf is not None for node in self.nodes)
+        return self.nodes.index(self.primary) if by_leaf else None
+
+    @property
     def rails(self) -> tuple[int, ...]:
         """The device ids whose leaf switches may differ; none if no node states leaves of devices.
 
@@ -228,6 +241,8 @@ class Cluster:
         best = self.leaf_order
         if best is None:
             return ""
+        if self.follows_leaves and len(self.nodes) < LEAST_ORDERED:
+            return f"rank order by leaf switches: skipped, it needs at least {LEAST_ORDERED} nodes"
         if self.follows_leaves:
             return f"rank order by leaf switches: {best.words}"
         by = "topology.order" if self.own_table is None else "resources.file"

@@ -16,6 +16,8 @@ Signature: TypeAlias = tuple[str, ...]
 Hops: TypeAlias = Sequence[Sequence[int]]
 """A square matrix: on how many rails two signatures have different leaves."""
 
+LEAST_ORDERED = 3
+"""With fewer nodes no order is better, as in the vendor's rank-table routing."""
 MOST_EXACT = 12
 """Up to this many distinct signatures, the order is exact."""
 _MOST_SWAPPED = 6

@@ -323,6 +323,7 @@ def job_request(
         script_content=Path(script).read_bytes() if ready.is_copied else None,
         script_source=str(Path(script).absolute()) if ready.is_copied else "",
         workdir=None if ready.is_copied else folder,
+        master_index=cluster.master_index,
         launcher=record.launcher,
         min_nodes=min_nodes,
         ssh_port=record.port,

@@ -57,6 +57,7 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
         "torch": _torch(context, node) if cluster.is_for_torch else {},
         "logic_ids": renumbered(node, facts),
         "no_single_copy": _lacks_single_copy(context, node),
+        "by_leaf": cluster.master_index is not None,
     }
     steps: list[Step] = [
         FileContent("env/node.env", context.text("env/node.env.j2", **values)),

@@ -102,6 +102,10 @@ def test_rank_table_hostfile_and_report_follow_the_leaf_switches() -> None:
     assert [(r.node, r.detail) for r in report.results if r.step == "topology"] == [
         ("lab-1", "rank order by leaf switches: ring cost 6 before, 3 after (optimal)")
     ]
+    plain = Simulation.of(2)
+    plain.walk()
+    assert "RANK_AFTER_ACC" in cluster.nodes[0].text("env/rank-exec")
+    assert "RANK_AFTER_ACC" not in plain.nodes[0].text("env/rank-exec")
     addresses = [node.cluster_address for node in cluster.cluster.rank_order]
     for node in cluster.nodes:
         written = {PurePosixPath(p).name: f.content for p, f in node.transport.files.items()}

@@ -85,6 +85,23 @@ def test_the_files() -> None:
     assert f"run() {{ {run}; }}\n".encode() in launch.content
 
 
+def test_where_ranks_follow_leaf_switches_each_node_gets_its_number_and_that_of_the_primary() -> (
+    None
+):
+    made = plan(replace(REQUEST, master_index=1))
+    numbers = {
+        (node, file.path.name): file.content
+        for node, file in made.files
+        if file.path.name in {"RANK_AFTER_ACC", "MASTER_INDEX"}
+    }
+    assert numbers == {
+        ("a-1", "RANK_AFTER_ACC"): b"0\n",
+        ("a-1", "MASTER_INDEX"): b"1\n",
+        ("a-2", "RANK_AFTER_ACC"): b"1\n",
+        ("a-2", "MASTER_INDEX"): b"1\n",
+    }
+
+
 def test_a_script_of_the_control_machine_is_copied_to_every_node() -> None:
     script = PurePosixPath("/home/me/demo/main.py")
     source = "/home/me/demo/main.py"

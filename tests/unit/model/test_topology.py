@@ -215,6 +215,19 @@ def test_a_cluster_is_ordered_by_leaf_with_its_primary_first() -> None:
     )
 
 
+def test_the_primary_s_place_in_the_inventory_is_told_where_ranks_follow_leaves() -> None:
+    found = cluster(*ALTERNATING, primary_name="n3")
+    assert found.master_index == 3
+    assert replace(found, topology_order="inventory").master_index is None
+    assert cluster(node("n1"), node("n2")).master_index is None
+
+
+def test_two_nodes_are_not_ordered() -> None:
+    two = cluster(*ALTERNATING[:2])
+    assert names(two) == ["n0", "n1"]
+    assert two.order_words == "rank order by leaf switches: skipped, it needs at least 3 nodes"
+
+
 def test_an_order_that_is_stated_is_kept_and_its_price_is_told() -> None:
     stated = cluster(*ALTERNATING, topology_order="inventory")
     assert names(stated) == ["n0", "n1", "n2", "n3"]
