@@ -21,6 +21,7 @@ from ascendboot.ranktable.rules import rules
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "inventories/inventory.schema.json"
 _ABBREVIATIONS = {"id": "ID", "ip": "IP", "ssh": "SSH"}
+SECTIONS = ["ssh", "resources", "topology", "launcher", "code", "logs", "checkpoint", "parallel"]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -48,11 +49,7 @@ def _for_editors(value: Any) -> Any:
 def inventory_tables() -> list[str]:
     """The tables of `docs/reference/inventory.md`: the file, a node, a device, the sections."""
     top, definitions = whole()["properties"], whole()["$defs"]
-    sections = {
-        name: resolve(top[name])
-        for name in top
-        if name in ("ssh", "resources", "topology", "launcher", "code", "logs")
-    }
+    sections = {name: resolve(top[name]) for name in top if name in SECTIONS}
     flat = {
         f"{name}.{key}": inner
         for name, section in sections.items()

@@ -19,7 +19,7 @@ from ascendboot.inventory.nodes import Entry
 from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import ENV_NAME, is_match
 from ascendboot.inventory.yaml import Location, Mark, Sheet
-from ascendboot.model.cluster import LAUNCHER_NAMES, ResourceMode, has_meeting_port
+from ascendboot.model.cluster import LAUNCHER_NAMES, Node, ResourceMode, has_meeting_port
 from ascendboot.model.files import FOLDER
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
@@ -73,6 +73,32 @@ def report_unknown_secrets(
         if name not in known:
             hint = did_you_mean(name, known, sheet) or "; remove it, or state the variable"
             sheet.report(sheet.mark.at("secret_env", index), f"no `env` states {name}{hint}")
+
+
+def report_parallel_sizes(sheet: Sheet, keys: InventoryKeys, nodes: Sequence[Node]) -> None:
+    """Report sizes that do not fit the stated devices, or the batch that they divide."""
+    sizes, mark = keys.parallel, sheet.mark.at("parallel")
+    if sizes is None:
+        return
+    if sizes.gbs is not None and sizes.gbs % sizes.mbs:
+        text = f"gbs is {sizes.gbs}, which mbs {sizes.mbs} does not divide; write a multiple of it"
+        sheet.report(mark.at("gbs"), text)
+    counts = [node.device_count or len(node.devices) for node in nodes]
+    devices, of_model = sum(counts), sizes.tp * sizes.pp * sizes.cp
+    if not all(counts) or not devices:
+        return
+    if devices % of_model:
+        text = (
+            f"tp * pp * cp is {of_model}, which does not divide the {devices} devices of all "
+            "nodes; state sizes that divide them"
+        )
+        sheet.report(mark, text)
+    elif devices // of_model < sizes.dp_min:
+        text = (
+            f"dp_min is {sizes.dp_min}, and {devices} devices hold {devices // of_model} of a "
+            f"model on {of_model}; state less"
+        )
+        sheet.report(mark.at("dp_min"), text)
 
 
 def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:

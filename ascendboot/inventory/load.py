@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ascendboot.inventory.cross_checks import (
     report_contradictions,
     report_node_settings,
     report_one_address,
+    report_parallel_sizes,
     report_unknown_secrets,
     resource_mode,
 )
@@ -23,13 +25,15 @@ from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
 from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
-from ascendboot.model.cluster import Cluster, Device, Node, OwnTable
+from ascendboot.model.cluster import CheckpointRules, Cluster, Device, Node, OwnTable, ParallelSizes
 from ascendboot.ranktable import text as documents
 from ascendboot.ranktable.formats import generation_of, table_in, table_of
 from ascendboot.ranktable.formats.parts import Row
 from ascendboot.ranktable.validate import validate_table
 
 _REQUIRED = {"cluster": "cluster: two-node", "nodes": "nodes: {atlas-1: {address: 192.0.2.11}}"}
+_RESHARDABLE = ("tensorflow", "torch", "manifest")
+"""Kinds whose scripts usually save whole weights, once for all ranks."""
 
 
 def load(path: Path, *, with_own_table: bool = True) -> Cluster:
@@ -51,6 +55,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     report_node_settings(sheet, keys, entries)
     report_unknown_secrets(sheet, keys, [entry.env for entry in entries])
     _report_primary(sheet, keys, entries)
+    report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)
     own_table = None
     if with_own_table and keys.resources.file is not None and not sheet.problems:
         own_table, nodes = _use_own_table(sheet, keys, nodes, keys.resources.file)
@@ -82,6 +87,23 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         secret_env=keys.secret_names,
         topology_order=keys.topology.order,
         topology_shape=keys.topology.shape,
+        checkpoint=_checkpoint(keys),
+        parallel=keys.parallel and ParallelSizes(**keys.parallel.model_dump()),
+    )
+
+
+def _checkpoint(keys: InventoryKeys) -> CheckpointRules | None:
+    stated, sizes = keys.checkpoint, keys.parallel
+    if stated is None:
+        return None
+    reshardable = stated.reshardable
+    return CheckpointRules(
+        kind=stated.kind,
+        dir=posixpath.normpath(stated.dir),
+        resume_arg=stated.resume_arg,
+        reshardable=stated.kind in _RESHARDABLE if reshardable is None else reshardable,
+        shared=stated.shared,
+        model_parts=sizes and sizes.tp * sizes.pp,
     )
 
 

@@ -108,6 +108,8 @@ def _wrong(value: Any, location: Location) -> str:  # noqa: ANN401 (whatever sto
             shown, repair = f"{shown[:_SHOWN]}…", _example(location)
         elif wanted.get("type") == "integer":
             repair = f"write {digits}" if digits.isdecimal() else "write its digits alone"
+        elif wanted.get("type") == "boolean":
+            repair = "write true or false"
         else:
             repair = f'put it in quotes if it is meant: "{shown}"'
         return f"{shown} is {value.reading} in YAML, not {kind}; {repair}"

@@ -13,7 +13,7 @@ from ascendboot.hccl.variables import variables
 from ascendboot.inventory import values
 from ascendboot.inventory.values import TAG, Kind
 from ascendboot.inventory.yaml import Location
-from ascendboot.model.cluster import CHIEF_PORT, LauncherKind
+from ascendboot.model.cluster import CHIEF_PORT, CheckpointKind, LauncherKind
 
 
 class Keys(BaseModel):
@@ -285,6 +285,57 @@ class LogKeys(Keys):
     )
 
 
+class CheckpointKeys(Keys):
+    """Keys of the checkpoints that a job can resume from."""
+
+    kind: CheckpointKind = Field(
+        description="What writes them, which decides which files make a complete checkpoint "
+        "(docs/how-to/save-checkpoints.md).",
+        examples=["megatron"],
+        json_schema_extra={"x-default": "required"},
+    )
+    dir: values.AbsolutePath = Field(
+        description="Their folder, the same path on every node, where ranks run.",
+        examples=["/data/checkpoints"],
+        json_schema_extra={"x-default": "required"},
+    )
+    resume_arg: values.ResumeWords | None = unset(
+        "none: the script reads ASCENDBOOT_RESUME_STEP",
+        "--load {path}",
+        "What is added to the script's arguments when a job resumes: {path} is the checkpoint, "
+        "{step} its step.",
+    )
+    reshardable: values.Truth | None = unset(
+        "`true` for tensorflow, torch and manifest, else `false`",
+        example=True,
+        description="Whether a checkpoint can be loaded by another number of ranks than saved it.",
+    )
+    shared: values.Truth = key(
+        default=False,
+        example=True,
+        description="Whether `dir` is one folder on a file system that all nodes share; false: "
+        "every node has its own.",
+        **{"x-default": "`false`"},
+    )
+
+
+class ParallelKeys(Keys):
+    """Keys of how a job divides its model and its batch."""
+
+    tp: values.Size = key(1, 8, "Tensor parallel size.")
+    pp: values.Size = key(1, 2, "Pipeline parallel size.")
+    cp: values.Size = key(1, 1, "Context parallel size.")
+    gbs: values.Size | None = unset(
+        "none: it changes with the number of ranks",
+        256,
+        "Global batch size: the samples of one step, over all ranks.",
+    )
+    mbs: values.Size = key(1, 1, "Micro batch size: the samples of one pass on one rank.")
+    dp_min: values.Size = key(
+        1, 2, "The least data parallel size with which training may go on after a loss of nodes."
+    )
+
+
 def _hccl_schema() -> dict[str, Any]:
     """Each variable with its limits, for editors."""
     return {
@@ -371,6 +422,16 @@ class InventoryKeys(Keys):
         "looked at whether every node can read them where ranks run.",
     )
     logs: LogKeys = key(LogKeys(), {"max_size": "256 MiB"}, "What ranks print.")
+    checkpoint: CheckpointKeys | None = unset(
+        "none: nothing is known of checkpoints",
+        {"kind": "megatron", "dir": "/data/checkpoints"},
+        "The checkpoints that a job can resume from.",
+    )
+    parallel: ParallelKeys | None = unset(
+        "none: any number of ranks will do",
+        {"tp": 8, "pp": 2},
+        "How a job divides its model and its batch.",
+    )
     env: values.Environment = key(
         {},
         {"HCCL_CONNECT_TIMEOUT": 1200},

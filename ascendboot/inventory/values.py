@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -240,11 +241,33 @@ def _enough(text: str) -> str:
     return text
 
 
+def _resume_words(text: str) -> str:
+    names = re.findall(r"\{([^{}]*)\}", text)
+    if not names or not {"path", "step"}.issuperset(names):
+        raise custom_error(
+            f"{described(text)}: only {{path}} and {{step}} are filled in, and one of the two "
+            "must be there; write for example --load {path}"
+        )
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise custom_error(
+            f"{described(text)}: a quotation mark has no partner; close it"
+        ) from error
+    return text
+
+
 def _as_written(value: object) -> object:
     """What YAML takes for a number, a date or a yes is what its text is, in an environment."""
     if isinstance(value, Raw):
         return value.text
     return str(value) if type(value) is int else value
+
+
+def _truth(value: object) -> object:
+    return (
+        {"true": True, "false": False}.get(value.text, value) if isinstance(value, Raw) else value
+    )
 
 
 def by_type(**tags: type) -> Discriminator:
@@ -341,6 +364,14 @@ EnvName = Annotated[
     str, Field(pattern=ENV_NAME), Kind("the name of an environment variable: letters, digits and _")
 ]
 Environment = Annotated[dict[str, EnvValue], Kind("a mapping of environment variables to values")]
+ResumeWords = Annotated[
+    str,
+    Field(pattern=r"^[^\r\n]+$"),
+    AfterValidator(_resume_words),
+    Kind("words of a command line with {path} or {step}"),
+]
+Truth = Annotated[bool, BeforeValidator(_truth), Kind("the word true or false")]
+Size = Annotated[int, Field(ge=1), Kind("a whole number: 1 or more")]
 _PRODUCTS = ("auto", "910", "a2", "a3", "a5")
 ProductName = Annotated[
     Literal["auto", "910", "a2", "a3", "a5"],

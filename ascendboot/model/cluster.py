@@ -27,6 +27,7 @@ Profile = Literal["none", "rec-sdk-tf"]
 Engine = Literal["auto", "docker", "podman"]
 SshVia = Literal["sshd", "engine"]
 LauncherKind = Literal["auto", "mpirun", "horovod", "torchrun"]
+CheckpointKind = Literal["megatron", "tensorflow", "torch", "mindspore", "manifest"]
 
 CHIEF_PORT = 61000
 """Outside HCCL's own 60000-60031 and the ports that Linux gives to outgoing connections."""
@@ -102,6 +103,47 @@ class OwnTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckpointRules:
+    """Where a job keeps its checkpoints, and how it is told to resume from one."""
+
+    kind: CheckpointKind
+    """Which program writes them: it decides which files make a complete checkpoint."""
+    dir: str
+    """Absolute path of their folder on the workload side of every node."""
+    resume_arg: str | None = None
+    """Words for the script, with {path} and {step}; None: it reads variables only."""
+    reshardable: bool = False
+    """Whether a checkpoint can be loaded by another number of ranks."""
+    shared: bool = False
+    """Whether all nodes see the same folder."""
+    model_parts: int | None = None
+    """tp * pp, if the inventory states them: the least number of Megatron's rank folders."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelSizes:
+    """How a job divides its model and its batch; all sizes are 1 or more."""
+
+    tp: int = 1
+    """Tensor parallel size."""
+    pp: int = 1
+    """Pipeline parallel size."""
+    cp: int = 1
+    """Context parallel size."""
+    gbs: int | None = None
+    """Global batch size, in samples of one step; None: it changes with the number of ranks."""
+    mbs: int = 1
+    """Micro batch size, in samples of one pass on one rank."""
+    dp_min: int = 1
+    """The least number of copies of the model with which training goes on."""
+
+    @property
+    def model_devices(self) -> int:
+        """How many devices hold one copy of the model."""
+        return self.tp * self.pp * self.cp
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cluster:
     """The desired cluster: nodes in inventory order and the settings they share."""
 
@@ -150,6 +192,8 @@ class Cluster:
     """Whether the order of ranks follows the leaf switches where nodes state them."""
     topology_shape: Shape = "ring"
     """What the order is for: a ring, or a chain without the last link back."""
+    checkpoint: CheckpointRules | None = None
+    parallel: ParallelSizes | None = None
 
     @property
     def primary(self) -> Node:
