@@ -19,7 +19,6 @@ BELOW = {
     "console": {"errors", "model"},
     "lab": {"errors", "model"},
     "state": {"errors", "model"},
-    "supervise": {"errors", "model"},
     "transport": {"templates", "errors", "model"},
     "inventory": {"errors", "hccl", "model", "ranktable"},
     "facts": {"templates", "errors", "hccl", "model", "transport"},
@@ -58,6 +57,7 @@ BELOW = {
         "checks",
         "setup",
     },
+    "supervise": {"errors", "model", "templates", "transport", "facts"},
 }
 
 

@@ -88,7 +88,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         topology_order=keys.topology.order,
         topology_shape=keys.topology.shape,
         checkpoint=_checkpoint(keys),
-        parallel=keys.parallel and ParallelSizes(**keys.parallel.model_dump()),
+        parallel=ParallelSizes(**keys.parallel.model_dump()) if keys.parallel else None,
     )
 
 
@@ -103,7 +103,7 @@ def _checkpoint(keys: InventoryKeys) -> CheckpointRules | None:
         resume_arg=stated.resume_arg,
         reshardable=stated.kind in _RESHARDABLE if reshardable is None else reshardable,
         shared=stated.shared,
-        model_parts=sizes and sizes.tp * sizes.pp,
+        model_parts=sizes.tp * sizes.pp if sizes else None,
     )
 
 

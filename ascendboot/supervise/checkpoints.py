@@ -1,0 +1,641 @@
+"""Checkpoints of a job: which are complete on the nodes, and which one it resumes from."""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from ascendboot.errors import NotUnderstoodError, excerpt
+from ascendboot.facts.query import Fact, Sections, read_script
+from ascendboot.model.cluster import CheckpointKind, CheckpointRules
+from ascendboot.model.names import counted, fold
+from ascendboot.templates import script
+from ascendboot.transport.api import Result
+
+SCRIPT: Final = script("supervise-checkpoints.sh")
+MOST_ENTRIES = 10_000
+"""How many entries of a folder the script lists."""
+_SCRIPT = "the script that lists checkpoints"
+_ENTRY = re.compile(r"([a-zA-Z]) ([0-9]+) (-?[0-9]+(?:\.[0-9]+)?) \./(.+)")
+_MOST_NOTES = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or folder; `path` is relative to the folder of checkpoints."""
+
+    path: str
+    is_folder: bool
+    size: int
+    """In bytes."""
+    modified: float
+    """Seconds since the epoch, by the clock of the node or its file server."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What one node sees of the folder of checkpoints; empty if there is no such folder."""
+
+    entries: tuple[Entry, ...] = ()
+    markers: Mapping[str, str] = field(default_factory=dict)
+    """The content of marker files, by name."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Why a marker could not be read, by name."""
+    is_cut: bool = False
+    """Whether there are more entries than the script lists."""
+
+    def top(self, *, folders: bool) -> list[Entry]:
+        """The files, or the folders, that are in no other folder."""
+        return [e for e in self.entries if "/" not in e.path and e.is_folder == folders]
+
+    def files_below(self, folder: str) -> list[Entry]:
+        """The files at any depth below a folder."""
+        below = f"{folder}/"
+        return [e for e in self.entries if not e.is_folder and e.path.startswith(below)]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that is complete as far as one node sees it."""
+
+    step: int
+    path: str
+    """What a script needs to load it: a file, the prefix of files, or a folder."""
+    ranks: frozenset[tuple[int, ...]] = frozenset()
+    """The ranks whose files are here, if each rank saves its own part."""
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A checkpoint that no job may resume from."""
+
+    step: int | None
+    """None: its name has no step."""
+    path: str
+    why: str
+    """Completes `PATH `."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint, and the nodes that have it."""
+
+    step: int
+    path: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The checkpoint to resume from, if there is one, and notes on newer ones for the operator."""
+
+    checkpoint: Checkpoint | None
+    notes: tuple[str, ...] = ()
+
+
+Seen: TypeAlias = Iterator[Saved | Unusable]
+Finder: TypeAlias = Callable[[Listing, CheckpointRules], Seen]
+
+
+def checkpoint_query(rules: CheckpointRules) -> Fact[Listing]:
+    """The query of one node's workload side for its `Listing`."""
+    command = read_script(
+        SCRIPT, rules.kind, rules.dir, purpose="list the checkpoints", timeout_s=20.0
+    )
+    return Fact(command, parse_listing)
+
+
+def parse_listing(result: Result) -> Listing:
+    """The listing that the script printed.
+
+    Raises:
+        ToolError: the folder cannot be read, or its file server does not answer.
+        NotUnderstoodError: the output has another form.
+    """
+    sections = Sections(result, _SCRIPT)
+    if sections.text("folder") == "absent":
+        return Listing()
+    lines = [line for line in sections.text("files").split("\n") if line]
+    named = {name.partition("/")[2]: s for name, s in sections.items() if name.startswith("marker")}
+    return Listing(
+        tuple(_entry(number, line) for number, line in enumerate(lines, 1)),
+        {name: section.text for name, section in named.items() if section.exit_code == 0},
+        {name: section.text for name, section in named.items() if section.exit_code},
+        sections.text("state") == "cut",
+    )
+
+
+def _entry(number: int, line: str) -> Entry:
+    match = _ENTRY.fullmatch(line)
+    if match is None:
+        raise NotUnderstoodError(_SCRIPT, number, line, "type, size, time and path of an entry")
+    kind, size, modified, path = match.groups()
+    return Entry(path, kind == "d", int(size), float(modified))
+
+
+def newest(
+    listings: Mapping[str, Listing],
+    rules: CheckpointRules,
+    *,
+    needed: Collection[str] | None = None,
+    lost: Collection[str] = (),
+) -> Found:
+    """The newest complete checkpoint that a job on the `needed` nodes can load.
+
+    `listings` may have the last known listing of lost nodes; it only serves to name what they had.
+    On a shared folder one node's listing is enough. On local folders every needed node, by default
+    all listed ones that are not lost, must have the checkpoint.
+    """
+    living = {name: listing for name, listing in listings.items() if name not in lost}
+    seen = {name: tuple(FINDERS[rules.kind](of, rules)) for name, of in listings.items()}
+    saved = {
+        name: {found.step: found for found in of if isinstance(found, Saved)}
+        for name, of in seen.items()
+    }
+    if rules.shared:
+        best = _newest_shared({name: saved[name] for name in living}, rules)
+        notes: tuple[str, ...] = ()
+    else:
+        wanted = tuple(living) if needed is None else tuple(needed)
+        best = _newest_local(saved, wanted, rules)
+        notes = _notes_on_local(saved, wanted, lost, best, rules)
+    notes = notes or _notes_on_parts(saved, living, best, rules)
+    notes += _notes_on_unusable({name: seen[name] for name in living}, best)
+    notes += _notes_on_megatron(living, rules, best)
+    for name in (name for name, listing in living.items() if listing.is_cut):
+        words = f"holds more than {MOST_ENTRIES:,} entries, and only the highest names were read"
+        notes += (f"{name}: {rules.dir} {words}; remove old checkpoints",)
+    return Found(best, notes)
+
+
+def resume_words(rules: CheckpointRules, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The words of `resume_arg` for a script's command line, with {path} and {step} filled in."""
+    filled = {"path": checkpoint.path, "step": str(checkpoint.step)}
+    return tuple(
+        re.sub(r"\{(path|step)\}", lambda name: filled[name[1]], word)
+        for word in shlex.split(rules.resume_arg or "")
+    )
+
+
+def interval_s(save_s: float, mtbf_s: float) -> float:
+    """The time between checkpoints that loses the least, in seconds, as Young (1974) estimates it.
+
+    `save_s` is the time that saving stops the job, `mtbf_s` the mean time between its failures.
+
+    Raises:
+        ValueError: one of them is not above 0.
+    """
+    if save_s <= 0 or mtbf_s <= 0:
+        raise ValueError(f"save_s is {save_s} and mtbf_s is {mtbf_s}; both must be above 0")
+    return math.sqrt(2 * save_s * mtbf_s)
+
+
+_Saved: TypeAlias = Mapping[str, Mapping[int, Saved]]
+"""By node and step."""
+
+
+def _newest_shared(saved: _Saved, rules: CheckpointRules) -> Checkpoint | None:
+    steps = sorted({step for of in saved.values() for step in of}, reverse=True)
+    for step in steps:
+        having = [name for name, of in saved.items() if step in of]
+        whole = [name for name in having if not _lacks(saved[name][step].ranks, rules)]
+        if whole:
+            return Checkpoint(step, saved[whole[0]][step].path, tuple(whole))
+    return None
+
+
+def _newest_local(
+    saved: _Saved, wanted: Sequence[str], rules: CheckpointRules
+) -> Checkpoint | None:
+    steps = sorted({step for of in saved.values() for step in of}, reverse=True)
+    for step in steps:
+        if wanted and _is_on(saved, wanted, step, rules):
+            return Checkpoint(step, saved[wanted[0]][step].path, tuple(wanted))
+    return None
+
+
+def _is_on(saved: _Saved, nodes: Sequence[str], step: int, rules: CheckpointRules) -> bool:
+    """Whether each node has the step, and all together have the parts of every rank."""
+    parts = [saved.get(name, {}).get(step) for name in nodes]
+    ranks = frozenset(rank for part in parts if part for rank in part.ranks)
+    return all(parts) and not _lacks(ranks, rules)
+
+
+def _lacks(ranks: frozenset[tuple[int, ...]], rules: CheckpointRules) -> str:
+    """Why these are not the parts of all ranks; empty if they are, or if each is enough."""
+    if not ranks or (rules.kind == "mindspore" and rules.reshardable):
+        return ""
+    sizes = [max(numbers) + 1 for numbers in zip(*ranks, strict=False)]
+    least = rules.model_parts or 1 if rules.kind == "megatron" else 1
+    expected = max(math.prod(sizes), least)
+    if len(ranks) >= expected:
+        return ""
+    return f"has the parts of {counted(len(ranks), 'rank')}, and {expected} are needed"
+
+
+def _notes_on_local(
+    saved: _Saved,
+    wanted: Sequence[str],
+    lost: Collection[str],
+    best: Checkpoint | None,
+    rules: CheckpointRules,
+) -> tuple[str, ...]:
+    """The newest step that left with lost nodes, or that some needed nodes do not have."""
+    newer = {step for of in saved.values() for step in of if best is None or step > best.step}
+    left = f"the newest that is left is step {best.step}" if best else "none is left"
+    notes: list[str] = []
+    for step in sorted(newer, reverse=True):
+        having = [name for name, of in saved.items() if step in of]
+        gone = [name for name in having if name in lost]
+        living = [name for name in having if name not in lost]
+        if gone and not (living and _is_on(saved, living, step, rules)):
+            noun = "its folder is" if len(gone) == 1 else "their folders are"
+            notes.append(f"step {step} died with {fold(gone)} ({noun} local); {left}")
+            break
+        absent = [name for name in wanted if name not in having]
+        if living and absent:
+            every = f"every node has step {best.step}" if best else "no step is on every node"
+            notes.append(f"step {step} is not complete on {fold(absent)}; {every}")
+            break
+    return tuple(notes)
+
+
+def _notes_on_unusable(
+    seen: Mapping[str, Sequence[Saved | Unusable]], best: Checkpoint | None
+) -> tuple[str, ...]:
+    """The newest checkpoints that were passed over, each with the nodes that see it so."""
+    nodes: dict[Unusable, list[str]] = defaultdict(list)
+    for name, of in seen.items():
+        for found in of:
+            if isinstance(found, Unusable) and not (
+                best and found.step is not None and found.step <= best.step
+            ):
+                nodes[found].append(name)
+    order = sorted(nodes, key=lambda found: (-1 if found.step is None else found.step, found.path))
+    notes = [f"{fold(nodes[found])}: {found.path} {found.why}" for found in reversed(order)]
+    more = len(notes) - _MOST_NOTES
+    rest = [f"and {more} more checkpoints cannot be used"] if more > 0 else []
+    return (*notes[:_MOST_NOTES], *rest)
+
+
+def _notes_on_parts(
+    saved: _Saved,
+    living: Collection[str],
+    best: Checkpoint | None,
+    rules: CheckpointRules,
+) -> tuple[str, ...]:
+    """The newest step that no rank's part is missing from on one node, but from all together."""
+    newer = {step for name in living for step in saved[name] if best is None or step > best.step}
+    for step in sorted(newer, reverse=True):
+        parts = [saved[name][step] for name in living if step in saved[name]]
+        why = _lacks(frozenset(rank for part in parts for rank in part.ranks), rules)
+        if why:
+            having = [name for name in living if step in saved[name]]
+            return (f"{fold(having)}: {parts[0].path} {why} for step {step}",)
+    return ()
+
+
+def _notes_on_megatron(
+    living: Mapping[str, Listing], rules: CheckpointRules, best: Checkpoint | None
+) -> tuple[str, ...]:
+    """Megatron loads what its marker names, whatever is chosen here."""
+    if rules.kind != "megatron" or best is None or "{step}" in (rules.resume_arg or ""):
+        return ()
+    named = {of.markers.get(_TRACKER, "").strip() for of in living.values()} - {""}
+    if named <= {str(best.step)}:
+        return ()
+    words = f"Megatron loads step {', '.join(sorted(named))}, which {_TRACKER} names"
+    return (f"{words}; add --ckpt-step {{step}} to checkpoint.resume_arg",)
+
+
+# ------------------------------------------------------------------------------------- Megatron
+
+_STEP = re.compile("[0-9]{1,18}")
+_TRACKER = "latest_checkpointed_iteration.txt"
+_ITERATION = re.compile(r"iter_([0-9]{7,})")
+_RANK_FOLDER = re.compile(r"mp_rank_([0-9]+(?:_[0-9]+)*)")
+_DISTRIBUTED = ("metadata.json", "common.pt", ".metadata")
+
+
+def find_megatron(listing: Listing, rules: CheckpointRules) -> Seen:
+    """Folders `iter_NNNNNNN` not newer than the tracker file, with the files of their ranks.
+
+    As Megatron-LM (core 0.12) saves: the tracker is written when all ranks have saved. The path is
+    the folder of all checkpoints, which `--load` takes.
+    """
+    limit, trouble = _number_in(listing, _TRACKER, "Megatron writes it when all ranks have saved")
+    for folder in listing.top(folders=True):
+        match = _ITERATION.fullmatch(folder.path)
+        if match is None:
+            continue
+        step, path = int(match[1]), f"{rules.dir}/{folder.path}"
+        files = listing.files_below(folder.path)
+        why = trouble or _newer(step, limit, _TRACKER) or _why_not_iteration(folder.path, files)
+        ranks = (_RANK_FOLDER.fullmatch(name) for name in _second_names(files))
+        numbers = frozenset(tuple(map(int, rank[1].split("_"))) for rank in ranks if rank)
+        yield Unusable(step, path, why) if why else Saved(step, rules.dir, numbers)
+
+
+def _why_not_iteration(folder: str, files: Sequence[Entry]) -> str:
+    empty = _empty(files)
+    if empty:
+        return empty
+    names = {file.path.removeprefix(f"{folder}/") for file in files}
+    if any(name.endswith(".distcp") or name in _DISTRIBUTED for name in names):
+        wanted = _DISTRIBUTED if any(n.endswith(".distcp") for n in names) else _DISTRIBUTED[:2]
+        missing = [name for name in wanted if name not in names]
+        return f"is not complete: {', '.join(missing)} is missing" if missing else ""
+    folders = {name.partition("/")[0] for name in names if "/" in name}
+    ranks = {name for name in folders if _RANK_FOLDER.fullmatch(name)}
+    return "" if ranks else "is not complete: it has no files of ranks"
+
+
+def _second_names(files: Iterable[Entry]) -> set[str]:
+    """The names of folders that are directly below the folder of a checkpoint."""
+    return {file.path.split("/")[1] for file in files if file.path.count("/") > 1}
+
+
+def _number_in(listing: Listing, marker: str, when: str) -> tuple[int, str]:
+    """The number in a marker file, or why there is none."""
+    if marker in listing.unreadable:
+        return -1, f"cannot be judged: {listing.unreadable[marker]}"
+    if marker not in listing.markers:
+        return -1, f"may be incomplete: there is no {marker}; {when}"
+    text = listing.markers[marker].strip()
+    if _STEP.fullmatch(text):
+        return int(text), ""
+    return -1, f'cannot be judged: {marker} holds "{excerpt(text)}" and no number'
+
+
+def _newer(step: int, limit: int, marker: str) -> str:
+    newer = f"may be incomplete: it is newer than step {limit}, which {marker} names"
+    return newer if step > limit else ""
+
+
+def _empty(files: Iterable[Entry]) -> str:
+    empty = next((file.path for file in files if not file.size), None)
+    return f"is not complete: {empty} is empty" if empty else ""
+
+
+# ----------------------------------------------------------------------------------- TensorFlow
+
+_STATE = "checkpoint"
+_STATE_PATH = re.compile(r'^[ \t]*model_checkpoint_path:[ \t]*"([^"\\\n]*)"[ \t]*$', re.MULTILINE)
+_NUMBERED = re.compile(r"(.+)-([0-9]{1,18})")
+_SHARD = re.compile(r"(.+)-([0-9]+)\.data-([0-9]{5})-of-([0-9]{5})")
+
+
+def find_tensorflow(listing: Listing, rules: CheckpointRules) -> Seen:
+    """Checkpoints `NAME-STEP` not newer than the one that the file `checkpoint` names.
+
+    Complete are those with `.index` and all `.data` shards, as TensorFlow's Saver writes them. If
+    Rec SDK TensorFlow keeps embedding tables beside (`sparse-NAME-STEP`), they must be there, too.
+    """
+    files = {file.path: file.size for file in listing.top(folders=False)}
+    stem, limit, trouble = _state(listing)
+    for name in files:
+        match = _NUMBERED.fullmatch(name.removesuffix(".index"))
+        if match is None or not name.endswith(".index") or (stem and match[1] != stem):
+            continue
+        step, path = int(match[2]), f"{rules.dir}/{match[0]}"
+        why = trouble or _newer(step, limit, _STATE) or _why_not_shards(match[0], files)
+        why = why or _why_not_sparse(listing, match[1], step)
+        yield Unusable(step, path, why) if why else Saved(step, path)
+
+
+def _state(listing: Listing) -> tuple[str, int, str]:
+    """Name and step of the newest whole checkpoint, or why they are not known."""
+    if _STATE in listing.unreadable:
+        return "", -1, f"cannot be judged: {listing.unreadable[_STATE]}"
+    if _STATE not in listing.markers:
+        why = f"may be incomplete: there is no file {_STATE}; TensorFlow writes it after the others"
+        return "", -1, why
+    text = listing.markers[_STATE]
+    path = _STATE_PATH.search(text)
+    match = _NUMBERED.fullmatch(posixpath.basename(path[1])) if path else None
+    if match is None:
+        first = excerpt(text.strip().split("\n")[0])
+        return "", -1, f'cannot be judged: {_STATE} begins "{first}" and names no NAME-STEP'
+    return match[1], int(match[2]), ""
+
+
+def _why_not_shards(name: str, files: Mapping[str, int]) -> str:
+    shards = [m for file in files if (m := _SHARD.fullmatch(file)) and f"{m[1]}-{m[2]}" == name]
+    if not shards:
+        return f"is not complete: {name}.data-* is missing"
+    count = max(int(shard[4]) for shard in shards)
+    wanted = [f"{name}.data-{number:05d}-of-{count:05d}" for number in range(count)]
+    return _why_not_files([f"{name}.index", *wanted], files)
+
+
+def _why_not_files(wanted: Iterable[str], files: Mapping[str, int]) -> str:
+    for name in wanted:
+        if name not in files:
+            return f"is not complete: {name} is missing"
+        if not files[name]:
+            return f"is not complete: {name} is empty"
+    return ""
+
+
+def _why_not_sparse(listing: Listing, stem: str, step: int) -> str:
+    tables = re.compile(rf"sparse-{re.escape(stem)}-[0-9]+")
+    folders = [f.path for f in listing.top(folders=True) if tables.fullmatch(f.path)]
+    wanted = f"sparse-{stem}-{step}"
+    return f"is not complete: {wanted} is missing" if folders and wanted not in folders else ""
+
+
+# ---------------------------------------------------------------------------------------- torch
+
+_TORCH = (".pt", ".pth")
+_PARTS = (*_TORCH, ".distcp", ".bin", ".safetensors")
+_TEMPORARY = re.compile(
+    r"[.~].*|.*~|.*\.(new|part)|(.*[._-])?(tmp|temp|partial|incomplete)([._-].*)?"
+)
+_AFTER_WORD = re.compile(r"(?:step|iter|iteration|checkpoint|ckpt)[-_=]?([0-9]+)")
+_RANK = re.compile(r"rank[-_=]?([0-9]+)")
+
+
+def find_torch(listing: Listing, rules: CheckpointRules) -> Seen:
+    """Files `*.pt`, `*.pth` and folders of such, by the step in their name.
+
+    A script must write beside and rename, or add `NAME.done` (`.done` in a folder) when it has
+    saved. Once there is one such marker, checkpoints without it do not count.
+    """
+    found: dict[int, dict[str, str]] = defaultdict(dict)
+    done = _done(listing)
+    for entry in listing.top(folders=False) + listing.top(folders=True):
+        why = _why_not_torch(entry, listing)
+        if why is None:
+            continue
+        if done and not why and entry.path not in done:
+            why = "may be incomplete: others have a .done marker, and it has none"
+        step = _step_in(entry.path)
+        if step is None:
+            where = f"{rules.dir}/{entry.path}"
+            yield Unusable(None, where, "has no step in its name; save it as NAME-STEP.pt")
+        else:
+            found[step][entry.path] = why
+    for step, of in found.items():
+        yield _together(step, of, rules)
+
+
+def _together(step: int, of: Mapping[str, str], rules: CheckpointRules) -> Saved | Unusable:
+    """One checkpoint of the files of one step; each rank may have saved its own."""
+    for name, why in of.items():
+        if why:
+            return Unusable(step, f"{rules.dir}/{name}", why)
+    ranks = frozenset((int(rank[1]),) for name in of if (rank := _RANK.search(name)))
+    path = rules.dir if len(of) > 1 else f"{rules.dir}/{next(iter(of))}"
+    return Saved(step, path, ranks)
+
+
+def _done(listing: Listing) -> set[str]:
+    """The checkpoints that have a marker: `NAME.pt.done`, `NAME.done`, or `.done` in a folder."""
+    names = {entry.path for entry in listing.entries if not entry.is_folder}
+    inside = {posixpath.dirname(name) for name in names if posixpath.basename(name) == ".done"}
+    marked = {name.removesuffix(".done") for name in names if name.endswith(".done")}
+    stems = {name for name in names if posixpath.splitext(name)[0] in marked}
+    return {path for path in inside | marked | stems if path and "/" not in path}
+
+
+def _why_not_torch(entry: Entry, listing: Listing) -> str | None:
+    """Why it is not complete; empty if it is, None if it is no checkpoint at all."""
+    files = [entry]
+    if entry.is_folder:
+        files = [f for f in listing.files_below(entry.path) if f.path.endswith(_PARTS)]
+    elif not entry.path.endswith(_TORCH):
+        return None
+    if not files:
+        return None
+    names = [entry.path, *(posixpath.basename(file.path) for file in files)]
+    temporary = next((name for name in names if _TEMPORARY.fullmatch(name)), None)
+    if temporary:
+        return f"is not complete: {temporary} is a temporary name"
+    if any(file.path.endswith(".distcp") for file in files):
+        metadata = f"{entry.path}/.metadata"
+        if metadata not in {file.path for file in listing.files_below(entry.path)}:
+            return f"is not complete: {metadata} is missing"
+    return _empty(files)
+
+
+def _step_in(name: str) -> int | None:
+    """The number after a word such as `step`, else the last number that is not that of a rank."""
+    plain = _RANK.sub("", name.lower())
+    numbers = _AFTER_WORD.findall(plain) or re.findall(r"[0-9]+", plain)
+    return int(numbers[-1]) if numbers else None
+
+
+# ------------------------------------------------------------------------------------ MindSpore
+
+_EPOCH_STEP = re.compile(r"(?:(.*)/)?([^/]+)-([0-9]+)_([0-9]+)\.ckpt")
+_OF_RANK = re.compile(r"rank_([0-9]+)")
+
+
+def find_mindspore(listing: Listing, rules: CheckpointRules) -> Seen:
+    """Files `NAME-EPOCH_STEP.ckpt`, also one in each folder `rank_N`, that are not empty.
+
+    As MindSpore's ModelCheckpoint (2.2) names them; STEP counts within the epoch. The step of the
+    job is computed with the highest such STEP as the length of an epoch. A `NAME-graph.meta` in the
+    same folder must not be empty.
+    """
+    files = {entry.path: entry for entry in listing.entries if not entry.is_folder}
+    matches = [match for path in files if (match := _EPOCH_STEP.fullmatch(path))]
+    length = max((int(match[4]) for match in matches), default=0)
+    of_step: dict[int, dict[str, re.Match[str]]] = defaultdict(dict)
+    for match in sorted(matches, key=lambda match: files[match[0]].modified):
+        of_step[(int(match[3]) - 1) * length + int(match[4])][match[1] or ""] = match
+    for step, of in of_step.items():
+        yield _of_ranks(step, tuple(of.values()), files, rules)
+
+
+def _of_ranks(
+    step: int, matches: Sequence[re.Match[str]], files: Mapping[str, Entry], rules: CheckpointRules
+) -> Saved | Unusable:
+    """One checkpoint of the files that ranks saved at one step."""
+    for match in matches:
+        graph = f"{match[1]}/{match[2]}-graph.meta" if match[1] else f"{match[2]}-graph.meta"
+        why = _empty([files[match[0]], *([files[graph]] if graph in files else [])])
+        if why:
+            return Unusable(step, f"{rules.dir}/{match[0]}", why)
+    ranks = frozenset((int(rank[1]),) for m in matches if (rank := _OF_RANK.search(m[0])))
+    path = rules.dir if len(matches) > 1 else f"{rules.dir}/{matches[0][0]}"
+    return Saved(step, path, ranks)
+
+
+# ------------------------------------------------------------------------------------- manifest
+
+_LATEST = "LATEST.json"
+_OF_STEP = re.compile(r"step-([0-9]+)\.json")
+
+
+def find_manifest(listing: Listing, rules: CheckpointRules) -> Seen:
+    """Manifests `step-N.json` not newer than `LATEST.json`, with files of the stated sizes.
+
+    `examples/checkpoint_manifest.py` writes both. The path is that of the first file.
+    """
+    names = [
+        _LATEST,
+        *(name for name in {**listing.markers, **listing.unreadable} if _OF_STEP.fullmatch(name)),
+    ]
+    if not names[1:] and not {_LATEST} & {*listing.markers, *listing.unreadable}:
+        return
+    latest = _manifest(listing, _LATEST)
+    limit = -1 if isinstance(latest, str) else latest[0]
+    seen: set[int] = set()
+    for name in names:
+        made = _manifest(listing, name)
+        match = _OF_STEP.fullmatch(name)
+        path = f"{rules.dir}/{name}"
+        if isinstance(made, str):
+            yield Unusable(int(match[1]) if match else None, path, made)
+            continue
+        step, files = made
+        if step in seen:
+            continue
+        seen.add(step)
+        sizes = {entry.path: entry.size for entry in listing.entries if not entry.is_folder}
+        why = _newer(step, limit, _LATEST) or _why_not_sizes(files, sizes)
+        first = f"{rules.dir}/{next(iter(files))}"
+        yield Unusable(step, path, why) if why else Saved(step, first)
+
+
+def _manifest(listing: Listing, name: str) -> tuple[int, dict[str, int]] | str:
+    """The step of a manifest and its files with their sizes in bytes, or why it cannot be used."""
+    if name in listing.unreadable:
+        return f"cannot be judged: {listing.unreadable[name]}"
+    if name not in listing.markers:
+        return "is missing; mark_checkpoint writes it when all files are saved"
+    try:
+        made: Any = json.loads(listing.markers[name])
+        files = {posixpath.normpath(str(f["path"])): int(f["bytes"]) for f in made["files"]}
+        step = made["step"]
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        return f"is not a manifest: {type(error).__name__} {excerpt(str(error))}"
+    if type(step) is not int or step < 0 or not files:
+        return "is not a manifest: it states no step from 0, or no file"
+    return step, files
+
+
+def _why_not_sizes(files: Mapping[str, int], sizes: Mapping[str, int]) -> str:
+    for name, size in files.items():
+        if name not in sizes:
+            return f"is not complete: {name} is missing"
+        if sizes[name] != size:
+            return f"is not complete: {name} has {sizes[name]} bytes, and {size} are stated"
+    return ""
+
+
+FINDERS: Final[Mapping[CheckpointKind, Finder]] = {
+    "megatron": find_megatron,
+    "tensorflow": find_tensorflow,
+    "torch": find_torch,
+    "mindspore": find_mindspore,
+    "manifest": find_manifest,
+}
