@@ -221,6 +221,16 @@ class Core:
         """How supervision ended; None: it has not."""
         return self._m.end
 
+    @property
+    def due(self) -> float | None:
+        """When `tick` has something to do next (monotonic seconds); None: nothing is due."""
+        m = self._m
+        due = [until for until, _ in m.pending]
+        due += [now.until for now in m.nodes.values() if now.until is not None]
+        if m.state in (State.WAITING, State.DIAGNOSING):
+            due.append(m.deadline)
+        return min(due, default=None) if m.state not in ENDED else None
+
     def to_json(self) -> dict[str, Any]:
         """Return the contents of the state file."""
         return {"schema": SCHEMA, **_MEMORY.dump_python(self._m, mode="json")}
@@ -330,10 +340,11 @@ class Core:
         m = self._m
         if m.state is not State.STOPPING or self._is_old(generation):
             return ()
+        words = f"not verified that generation {m.generation} has ended here"
         for name in m.order:
-            if name in unverified and m.nodes[name].status != "quarantined":
-                reason = f"not verified that generation {m.generation} has ended here"
-                self._set(name, replace(m.nodes[name], status="absent", until=None, reason=reason))
+            if name in unverified and m.nodes[name].status not in ("quarantined", "absent"):
+                down = Fault(kind=FaultKind.NODE_DOWN, at=m.at, node=name, words=words)
+                self._mark(down, "drop")
         if m.is_interrupted:
             return self._finish(State.GAVE_UP, CODE_INTERRUPTED, "interrupted by the operator")
         since = min(fault.at for fault in m.faults)
@@ -476,13 +487,12 @@ class Core:
         if fault.kind is FaultKind.NET_FAULT or treatment == "restart":
             return self._may_persist(fault)
         self._mark(fault, treatment)
-        if treatment == "suspect" or fault.node not in m.members:
-            return self._reconsider()
-        if m.state in ACTIVE:
-            return self._stop(fault)
-        if m.state in (State.STOPPING, State.DIAGNOSING):
-            m.faults.append(fault)
-        return ()
+        if treatment != "suspect" and fault.node in m.members:
+            if m.state in ACTIVE:
+                return self._stop(fault)
+            if m.state in (State.STOPPING, State.DIAGNOSING):
+                m.faults.append(fault)
+        return self._reconsider()
 
     def _may_persist(self, fault: Fault) -> tuple[Action, ...]:
         """Such a fault stops the generation later, or explains why its ranks end."""
@@ -556,6 +566,7 @@ class Core:
         self._event("cause", cause.said, cause.node)
         if cause.kind is FaultKind.PREEMPTED_BY_OPERATOR:
             m.exits = 0
+            m.no_progress = 0 if m.best_step > m.step_at_launch else m.no_progress
             return self._plan()
         return self._judge(cause) or self._plan()
 
@@ -695,13 +706,7 @@ class Core:
         return self._finish(State.GAVE_UP, CODE_GAVE_UP, waited)
 
     def _wake(self) -> tuple[Action, ...]:
-        """When the next thing is due."""
-        m = self._m
-        due = [until for until, _ in m.pending]
-        due += [now.until for now in m.nodes.values() if now.until is not None]
-        if m.state in (State.WAITING, State.DIAGNOSING):
-            due.append(m.deadline)
-        return (Wait(min(due)),) if due and m.state not in ENDED else ()
+        return (Wait(self.due),) if self.due is not None else ()
 
     def _finish(self, state: State, exit_code: int, words: str) -> tuple[Action, ...]:
         self._m.end = End(state, exit_code, words)

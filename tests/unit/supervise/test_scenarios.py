@@ -1,0 +1,261 @@
+"""A simulated world drives the core through every scenario, with many seeds each.
+
+Invariants are checked after every call, in `simulated.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from ascendboot.supervise.core import ENDED, End, State
+from ascendboot.supervise.policy import FaultKind, Limits
+from ascendboot.supervise.shape import Shape
+from tests.unit.supervise.simulated import World
+
+SEEDS = 1000
+FEWER_SEEDS = 200
+"""Where the state is read back after every call, or faults are mixed: these take longer."""
+PAIRS = Shape(tp=8, pp=2)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What happens to the world, how it ends, and what is true then."""
+
+    happens: Callable[[World], None]
+    ends: State = State.DONE
+    afterwards: Callable[[World, End], bool] = lambda _world, _end: True
+    count: int = 4
+    shape: Shape = field(default_factory=lambda: Shape(tp=8))
+    limits: Limits = field(default_factory=Limits)
+
+
+def soon(world: World, what: Callable[[], object]) -> None:
+    world.later(world.between(100, 6000), what)
+
+
+def statuses(world: World) -> set[str]:
+    return {now.status for now in world.core.nodes.values()}
+
+
+def one_rank_ends(world: World) -> None:
+    soon(world, lambda: world.rank_ends(1))
+
+
+def a_rank_is_killed(world: World) -> None:
+    soon(world, lambda: world.rank_ends(137))
+
+
+def power_is_lost(world: World) -> None:
+    soon(world, lambda: world.goes_out(world.member(), has_power=False))
+
+
+def sshd_is_gone(world: World) -> None:
+    soon(world, lambda: world.goes_out(world.member(), has_power=True))
+
+
+def cut_off(world: World, *nodes: str) -> None:
+    for node in nodes:
+        world.goes_out(node, has_power=True)
+        world.later(world.between(20, 2000), lambda node=node: world.comes_back(node))  # type: ignore[misc]
+
+
+def one_node_is_cut_off(world: World) -> None:
+    soon(world, lambda: cut_off(world, world.member()))
+
+
+def half_is_cut_off(world: World) -> None:
+    soon(world, lambda: cut_off(world, *world.names[:2]))
+
+
+def the_link_flaps(for_s: float) -> Callable[[World], None]:
+    return lambda world: soon(world, lambda: world.link_flaps(world.member(), for_s))
+
+
+def an_alarm(*codes: str, repaired: bool = False) -> Callable[[World], None]:
+    def raised(world: World) -> None:
+        node = world.member()
+        world.report(FaultKind.NPU_FAULT, node, codes=codes)
+        if repaired:
+            world.later(world.between(60, 600), lambda: world.see_up(node))
+
+    return lambda world: soon(world, lambda: raised(world))
+
+
+def two_nodes_have_one_code(world: World) -> None:
+    def raised() -> None:
+        first, second = world.random.sample(world.names, 2)
+        world.report(FaultKind.NPU_FAULT, first, codes=("80E3A201",))
+        wait_s = world.between(0, 29)
+        world.later(wait_s, lambda: world.report(FaultKind.NPU_FAULT, second, codes=("80E3A201",)))
+
+    soon(world, raised)
+
+
+def the_node_of_rank_0_is_lost(world: World) -> None:
+    soon(world, lambda: world.goes_out(world.core.members[0], has_power=False))
+
+
+def no_checkpoint_and_ranks_end(world: World) -> None:
+    world.saves = False
+    for n in range(1, 40):
+        world.later(n * 400.0, lambda: world.rank_ends(1))
+
+
+def a_node_is_lost_and_returns(world: World) -> None:
+    def lost() -> None:
+        node = world.member()
+        world.goes_out(node, has_power=False)
+        world.later(world.between(60, 600), lambda: world.comes_back(node))
+
+    world.later(world.between(100, 3000), lost)
+
+
+def a_node_flaps(world: World) -> None:
+    node = world.random.choice(world.names)
+    for n in range(200):
+        begin = n * 600.0 + world.between(0, 300)
+        world.later(begin, lambda: world.goes_out(node, has_power=False))
+        world.later(begin + world.between(15, 200), lambda: world.comes_back(node))
+
+
+def a_bug_of_the_program(world: World) -> None:
+    has_step = world.random.random() < 0.5
+
+    def fails() -> None:
+        if world.core.state is State.RUNNING:
+            world.rank_ends(1, rank=3, step=1234 if has_step else None)
+        world.later(world.between(20, 40), fails)
+
+    world.later(30, fails)
+
+
+def anything(world: World) -> None:
+    kinds = (
+        *(one_rank_ends, a_rank_is_killed, sshd_is_gone, one_node_is_cut_off, half_is_cut_off),
+        *(the_link_flaps(10), the_link_flaps(30), an_alarm("8C03A000", repaired=True)),
+        *(an_alarm("DEADBEEF"), an_alarm("npu-tool-hang"), an_alarm("80C98008")),
+        *(two_nodes_have_one_code, a_node_is_lost_and_returns, power_is_lost),
+    )
+    for what in world.random.sample(kinds, 4):
+        what(world)
+
+
+SCENARIOS = {
+    "a rank exits": Scenario(one_rank_ends, afterwards=lambda w, _: w.core.restarts == 1),
+    "a rank is killed": Scenario(
+        a_rank_is_killed, afterwards=lambda w, _: len(w.core.members) == 4
+    ),
+    "a node loses power": Scenario(power_is_lost, afterwards=lambda w, _: len(w.core.members) == 3),
+    "a node loses power, with a spare": Scenario(
+        power_is_lost,
+        limits=Limits(max_nodes=3),
+        afterwards=lambda w, _: len(w.core.members) == 3,
+    ),
+    "sshd is gone": Scenario(sshd_is_gone, afterwards=lambda w, _: len(w.core.members) == 3),
+    "one node is cut off": Scenario(one_node_is_cut_off),
+    "half is cut off": Scenario(
+        half_is_cut_off, afterwards=lambda w, _: statuses(w) <= {"healthy", "absent"}
+    ),
+    "a link flaps for 10 s": Scenario(
+        the_link_flaps(10), afterwards=lambda w, _: w.core.restarts == 0
+    ),
+    "a link flaps for 30 s": Scenario(
+        the_link_flaps(30), afterwards=lambda w, _: w.core.restarts == 1
+    ),
+    "an alarm with a known code": Scenario(
+        an_alarm("8C03A000", repaired=True),
+        afterwards=lambda w, _: "quarantined" not in statuses(w) and w.core.restarts == 1,
+    ),
+    "an alarm with an unknown code": Scenario(
+        an_alarm("DEADBEEF"), afterwards=lambda w, _: "quarantined" in statuses(w)
+    ),
+    "two nodes have one code": Scenario(
+        two_nodes_have_one_code,
+        count=5,
+        afterwards=lambda w, _: statuses(w) == {"healthy"} and w.core.restarts <= 2,
+    ),
+    "the NPU tool hangs": Scenario(
+        an_alarm("npu-tool-hang"),
+        afterwards=lambda w, _: w.core.restarts == 0 and "suspect" in statuses(w),
+    ),
+    "the node of rank 0 is lost": Scenario(
+        the_node_of_rank_0_is_lost, afterwards=lambda w, _: w.core.members[0] == "n1"
+    ),
+    "no checkpoint": Scenario(
+        no_checkpoint_and_ranks_end,
+        State.NEEDS_OPERATOR,
+        lambda w, end: end.exit_code == 93 and len(w.launches) == 3,
+    ),
+    "no legal world": Scenario(
+        power_is_lost, State.GAVE_UP, lambda _, end: end.exit_code == 75, count=2, shape=PAIRS
+    ),
+    "growth": Scenario(
+        a_node_is_lost_and_returns, afterwards=lambda w, _: len(w.core.members) == 4
+    ),
+    "a node flaps": Scenario(
+        a_node_flaps, afterwards=lambda w, _: w.core.restarts <= 6 and len(w.launches) <= 12
+    ),
+    "a bug of the program": Scenario(
+        a_bug_of_the_program,
+        State.NEEDS_OPERATOR,
+        lambda w, _: len(w.launches) == 2 and statuses(w) == {"healthy"},
+    ),
+}
+
+
+def simulated(scenario: Scenario, seed: int) -> World:
+    world = World(seed, count=scenario.count, shape=scenario.shape, limits=scenario.limits)
+    scenario.happens(world)
+    return world
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_ends_as_it_should(name: str) -> None:
+    scenario = SCENARIOS[name]
+    for seed in range(SEEDS):
+        world = simulated(scenario, seed)
+        end = world.run()
+        assert end.state is scenario.ends, (seed, end)
+        assert scenario.afterwards(world, end), (seed, end, world.core.nodes)
+
+
+@pytest.mark.parametrize("count", [3, 4, 8])
+@pytest.mark.parametrize("shape", [Shape(tp=8), PAIRS, Shape(tp=8, gbs=256)], ids=str)
+def test_any_mixture_of_faults_ends(count: int, shape: Shape) -> None:
+    for seed in range(FEWER_SEEDS):
+        assert simulated(Scenario(anything, count=count, shape=shape), seed).run().state in ENDED
+
+
+def test_a_supervisor_killed_in_any_state_brings_the_job_to_its_end() -> None:
+    killed: set[State] = set()
+    for seed in range(FEWER_SEEDS):
+        world = simulated(Scenario(anything, limits=Limits(max_restarts=50)), seed)
+        world.reloads, world.kill_odds = True, 0.2
+        assert world.run().state in ENDED, seed
+        killed |= world.kills
+    assert killed - {*ENDED} == {
+        *(State.LAUNCHING, State.RUNNING, State.DRAINING, State.STOPPING, State.DIAGNOSING),
+        State.WAITING,
+    }
+
+
+def test_saving_and_reading_between_any_two_calls_changes_nothing() -> None:
+    for seed in range(FEWER_SEEDS):
+        plain, saved = (simulated(Scenario(anything), seed) for _ in range(2))
+        saved.reloads = True
+        assert (plain.run(), plain.events) == (saved.run(), saved.events)
+
+
+def test_a_clock_that_is_set_by_an_hour_changes_nothing() -> None:
+    """The core takes monotonic seconds; only the lines of the log have the time of day."""
+    for seed in range(20):
+        plain, shifted = (simulated(Scenario(anything), seed) for _ in range(2))
+        plain.later(1000, lambda world=plain: world.set_clock(0))  # type: ignore[misc]
+        shifted.later(1000, lambda world=shifted: world.set_clock(-3600))  # type: ignore[misc]
+        assert (plain.run(), plain.events) == (shifted.run(), shifted.events)
+        moved = {round(a - b) for a, b in zip(plain.stamps, shifted.stamps, strict=True)}
+        assert moved == {0, 3600}
