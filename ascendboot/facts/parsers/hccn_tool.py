@@ -176,6 +176,66 @@ def parse_tls(text: str, tool: str = "hccn_tool -tls -g") -> bool:
     return switch[2] == "1"
 
 
+# The form is that of lldptool (open-lldp): a heading per TLV, its values indented below.
+
+_TLV = re.compile(r"(\S.*) TLV\s*")
+_END = "End of LLDPDU"
+_FREE_TEXT = {"System Description", "Port Description"}
+"""Their values may have lines that are not indented."""
+_LLDP_VALUES = {
+    "Chassis ID": re.compile(r"(?:MAC|IPv4|IPv6|Ifname|Local): *(\S+)"),
+    "Port ID": re.compile(r"(?:MAC|IPv4|IPv6|Ifname|Local): *(\S.*)"),
+    "System Name": re.compile(r"(\S.*)"),
+    "Management Address": re.compile(r"IPv4: *([0-9.]+)|(?:IPv6|MAC|Ifindex|OID): *\S+"),
+}
+_LLDP_EXPECTED = "Chassis ID TLV, its value, other TLVs, and End of LLDPDU TLV"
+
+
+@dataclass(frozen=True)
+class LldpNeighbour:
+    """The switch and the port of it that a device's network port is connected to."""
+
+    chassis: str
+    port: str
+    system_name: str | None = None
+    management_ip: str | None = None
+
+    @property
+    def leaf(self) -> str:
+        """A name of the switch: its management address, else its system name or chassis id."""
+        return self.management_ip or self.system_name or self.chassis
+
+
+def parse_lldp(text: str, tool: str = "hccn_tool -lldp -g") -> LldpNeighbour:
+    """The neighbour of a device's port; a missing chassis, port or end is an error.
+
+    A sample is in docs/how-to/order-ranks.md; indents are tabs.
+    """
+    refuse_failure(text, tool)
+    lines = within(some_lines(text, tool, _LLDP_EXPECTED), _TLV)
+    found: dict[str, str] = {}
+    heading = ""
+    for line in lines:
+        if match := _TLV.fullmatch(line.text):
+            heading = match[1]
+        elif heading not in _FREE_TEXT and (not heading or not line.text[0].isspace()):
+            raise line.not_understood(tool, _LLDP_EXPECTED)
+        elif form := _LLDP_VALUES.get(heading):
+            value = line.match(form, tool, f"the value of {heading} TLV")[1]
+            if value and heading == "Management Address":
+                value = _address(value, line, tool, "an IP address")
+            if value:
+                found.setdefault(heading, value)
+    if heading != _END or not {"Chassis ID", "Port ID"} <= found.keys():
+        raise lines[-1].not_understood(tool, _LLDP_EXPECTED)
+    return LldpNeighbour(
+        chassis=found["Chassis ID"],
+        port=found["Port ID"],
+        system_name=found.get("System Name"),
+        management_ip=found.get("Management Address"),
+    )
+
+
 # Texts as in hicann/driver `ds_net_ext.c` (910, A2, A3). The tool fails whenever a packet is lost,
 # and then prints "Command execute failed!" after the packets.
 

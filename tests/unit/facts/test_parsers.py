@@ -30,6 +30,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "hccn_tool-tls": hccn_tool.parse_tls,
     "hccn_tool-vnic": hccn_tool.parse_vnic,
     "hccn_tool-ping": hccn_tool.parse_ping,
+    "hccn_tool-lldp": hccn_tool.parse_lldp,
     "hccn.conf": lambda text: {"addresses": hccn_tool.parse_conf(text)},
     "ip-j-addr": system.parse_ip,
     "ss-Hltnp": system.parse_ss,
