@@ -178,7 +178,7 @@ def parse_tls(text: str, tool: str = "hccn_tool -tls -g") -> bool:
 
 # The form is that of lldptool (open-lldp): a heading per TLV, its values indented below.
 
-_TLV = re.compile(r"(\S.*) TLV\s*")
+_TLV = re.compile(r"([A-Z].*) TLV\s*")
 _END = "End of LLDPDU"
 _FREE_TEXT = {"System Description", "Port Description"}
 """Their values may have lines that are not indented."""
@@ -209,7 +209,7 @@ class LldpNeighbour:
 def parse_lldp(text: str, tool: str = "hccn_tool -lldp -g") -> LldpNeighbour:
     """The neighbour of a device's port; a missing chassis, port or end is an error.
 
-    A sample is in docs/how-to/order-ranks.md; indents are tabs.
+    The vendor documents no form; a sample is `tests/data/hccn_tool-lldp/910B/usual.txt`.
     """
     refuse_failure(text, tool)
     lines = within(some_lines(text, tool, _LLDP_EXPECTED), _TLV)

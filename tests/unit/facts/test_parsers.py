@@ -94,6 +94,7 @@ USUAL = {
     "hccn_tool-tls": "A2-A3-source/on_with_certificate",
     "hccn_tool-vnic": "A2-A3-source/usual",
     "hccn_tool-ping": "910B-2023/usual",
+    "hccn_tool-lldp": "910B/usual",
     "hccn.conf": "A2-A3-source/usual",
     "ip-j-addr": "iproute2-6.1.0/usual",
     "ss-Hltnp": "iproute2-6.1.0/usual",
