@@ -20,6 +20,7 @@ from ascendboot.inventory.cross_checks import (
     report_unknown_secrets,
     resource_mode,
 )
+from ascendboot.inventory.leaves import with_leaves
 from ascendboot.inventory.messages import no_such, validate
 from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
 from ascendboot.inventory.schema import InventoryKeys
@@ -56,6 +57,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     report_unknown_secrets(sheet, keys, [entry.env for entry in entries])
     _report_primary(sheet, keys, entries)
     report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)
+    nodes = _imported(sheet, keys, nodes)
     own_table = None
     if with_own_table and keys.resources.file is not None and not sheet.problems:
         own_table, nodes = _use_own_table(sheet, keys, nodes, keys.resources.file)
@@ -129,6 +131,17 @@ def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...
     all_understood = len(entries) == len(sheet.mark.at("nodes").keys)
     if keys.primary and keys.primary not in names and all_understood:
         sheet.report(sheet.mark.at("primary"), no_such("node", keys.primary, names, sheet))
+
+
+def _imported(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes with the leaf switches of `topology.leaves`; reports its problem."""
+    if keys.topology.leaves is None or sheet.problems:
+        return nodes
+    try:
+        return with_leaves(nodes, keys.topology.leaves)
+    except (RankTableError, ValueError) as error:
+        sheet.report(sheet.mark.at("topology", "leaves"), str(error))
+    return nodes
 
 
 _LEVELS = "2.0"

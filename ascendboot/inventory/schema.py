@@ -265,6 +265,14 @@ class TopologyKeys(Keys):
         "neighbours are on one leaf, otherwise as inventory; inventory: the primary first, then "
         "as in this file. A `resources.file` has its own order.",
     )
+    leaves: values.PathHere | None = unset(
+        "none: only what nodes state as `leaf`",
+        "ranktable_tor.json",
+        "A file with the leaf switches of nodes that state no `leaf`; a path from the folder in "
+        "which ascendboot is called. It is a `basic-tor-node-cm` of MindCluster, a "
+        "`ranktable_tor.json`, or Slurm's `topology.conf`; servers are found by server_id, address "
+        "or name.",
+    )
     shape: Literal["ring", "chain"] = key(
         "ring",
         "chain",

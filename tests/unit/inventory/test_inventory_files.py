@@ -93,7 +93,8 @@ def test_the_first_example_shows_every_key() -> None:
         "parallel": ParallelKeys,
     }
     assert "# file: " in text  # it would be read
-    shown = {"resources": {"file"}}
+    assert "# leaves: " in text
+    shown = {"resources": {"file"}, "topology": {"leaves"}}
     for name, model in sections.items():
         assert set(whole[name]) | shown.get(name, set()) == set(model.model_fields)
 

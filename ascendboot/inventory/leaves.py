@@ -1,0 +1,141 @@
+"""Leaf switches from files of other systems, for nodes that state none."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
+
+from ascendboot.inventory.yaml import described
+from ascendboot.model.cluster import Node
+from ascendboot.model.names import expand_list
+from ascendboot.model.topology import Leaf
+from ascendboot.ranktable import text as documents
+
+_SWITCH = re.compile(r"^\s*SwitchName\s*=", re.IGNORECASE | re.MULTILINE)
+_SETTING = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)")
+_KNOWN = {"switchname", "nodes", "switches", "linkspeed"}
+_LARGEST_BYTES = documents.LARGEST_MIB << 20
+_FORMS = "basic-tor-node-cm, ranktable_tor.json or Slurm's topology.conf"
+
+
+class _Server(BaseModel):
+    server_ip: str
+
+
+class _Tor(BaseModel):
+    """A leaf of the ConfigMap `basic-tor-node-cm` of MindCluster."""
+
+    tor_id: int | str
+    tor_ip: str = ""
+    server: list[_Server]
+
+
+class _TorDevice(BaseModel):
+    device_id: int
+    tor_ip: str = ""
+
+
+class _Ranks(BaseModel):
+    """A server of `ranktable_tor.json`, which Huawei Cloud's Volcano writes."""
+
+    server_id: str
+    device: list[_TorDevice]
+
+
+class _Document(BaseModel):
+    status: str = "completed"
+    server_list: list[_Tor | _Ranks] = Field(min_length=1)
+
+
+def with_leaves(nodes: Sequence[Node], file: str) -> tuple[Node, ...]:
+    """The nodes with leaves from a file, by server id, address or name; stated leaves stay.
+
+    Raises:
+        RankTableError: the file cannot be read, or is not JSON.
+        ValueError: it has another form, names a server twice, or names none of the nodes.
+    """
+    leaves: dict[str, Leaf] = {}
+    for key, leaf in _leaves_in(file, documents.text_of(str(Path(file).expanduser()))):
+        if key in leaves:
+            raise ValueError(f"{file}: {described(key)} is on two leaf switches; correct the file")
+        leaves[key] = leaf
+    found: list[Node] = []
+    matched = 0
+    for node in nodes:
+        keys = (node.server_id, node.cluster_address, node.address, node.name)
+        imported = next((leaves[key] for key in keys if key in leaves), None)
+        matched += imported is not None
+        found.append(replace(node, leaf=imported) if node.leaf is None else node)
+    if not matched:
+        named = ", ".join(list(leaves)[:3])
+        raise ValueError(f"{file}: names none of the nodes, but {named}; name another file")
+    return tuple(found)
+
+
+def _leaves_in(file: str, text: str) -> Iterator[tuple[str, Leaf]]:
+    """Names or addresses of servers, each with its leaf."""
+    if _SWITCH.search(text):
+        yield from _of_slurm(file, text)
+        return
+    if not text.lstrip().startswith("{"):
+        text = _unpacked(file, text)
+    try:
+        found = _Document.model_validate(documents.from_text(file, text).document)
+    except ValidationError as error:
+        where = documents.shown(tuple(error.errors()[0]["loc"]))
+        raise ValueError(f"{file}: {where}: not as in {_FORMS}; name such a file") from None
+    if found.status != "completed":
+        raise ValueError(
+            f"{file}: its status is {described(found.status)}, not completed; copy it again"
+        )
+    for entry in found.server_list:
+        if isinstance(entry, _Tor):
+            leaf = entry.tor_ip or f"tor-{entry.tor_id}"
+            yield from ((server.server_ip, leaf) for server in entry.server)
+        elif devices := tuple(sorted((d.device_id, d.tor_ip) for d in entry.device if d.tor_ip)):
+            yield entry.server_id, devices
+
+
+def _unpacked(file: str, text: str) -> str:
+    """The JSON in base64 of gzip, the form in which the file reaches a pod."""
+    try:
+        packed = base64.b64decode("".join(text.split()), validate=True)
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+            content = stream.read(_LARGEST_BYTES + 1)
+        unpacked = content.decode()
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        words = f"{file}: not {_FORMS}; JSON may be packed by gzip and base64"
+        raise ValueError(words) from error
+    if len(content) > _LARGEST_BYTES:
+        raise ValueError(f"{file}: more than {documents.LARGEST_MIB} MiB; name another file")
+    return unpacked
+
+
+def _of_slurm(file: str, text: str) -> Iterator[tuple[str, Leaf]]:
+    """The nodes of each switch of a `topology.conf`; switches of switches are no leaves."""
+    joined = text.replace("\\\r\n", " ").replace("\\\n", " ")
+    for line in joined.splitlines():
+        words = line.partition("#")[0]
+        settings = {name.lower(): value for name, value in _SETTING.findall(words)}
+        if _SETTING.sub("", words).strip() or settings.keys() - _KNOWN:
+            raise ValueError(f"{file}: {described(line.strip())} is not understood; {_EXPECTED}")
+        if not settings:
+            continue
+        if "switchname" not in settings:
+            raise ValueError(f"{file}: {described(line.strip())} names no switch; {_EXPECTED}")
+        try:
+            names = expand_list(settings.get("nodes", ""))
+        except ValueError as error:
+            raise ValueError(f"{file}: {described(line.strip())}: {error}; {_EXPECTED}") from None
+        yield from ((name, settings["switchname"]) for name in names)
+
+
+_EXPECTED = "expected SwitchName=NAME with Nodes=NAMES or Switches=NAMES"
