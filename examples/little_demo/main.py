@@ -4,6 +4,9 @@ Embedding tables for users, items and contexts feed a small network that predict
 clicked. The gradients of all ranks are added up after every step, so all ranks keep equal weights;
 at the end they prove it. Before it starts, each rank makes sure that the rank table (or the `CM_…`
 variables that stand in for one) and the launcher agree, as a job on real NPUs would have to.
+
+The clicks of a step are the same for any number of ranks: a job that resumes from a checkpoint with
+fewer ranks has the same losses.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ LEARNING_RATE = 0.05
 REPORTS = 10
 CHIEF = ("CM_CHIEF_IP", "CM_CHIEF_PORT", "CM_CHIEF_DEVICE", "CM_WORKER_IP", "CM_WORKER_SIZE")
 VERSIONS = ("1.0", "1.2", "2.0")
+LOCAL_RANK = "OMPI_COMM_WORLD_LOCAL_RANK"
 LOGIT_BOUND = 15.0  # beyond it a probability in float32 is 1, and the loss infinite
 
 
@@ -284,7 +288,7 @@ class Model:
         random = np.random.default_rng(seed + 1)
         self.weights = random.normal(scale=0.1, size=size).astype(np.float32)
         self.gradient = np.zeros(size + 1, dtype=np.float32)  # one more: the loss travels along
-        self._squares = np.full(size, 1e-6, dtype=np.float32)
+        self.squares = np.full(size, 1e-6, dtype=np.float32)
         self._weight = _views(self.weights, shapes)
         self._slope = _views(self.gradient, shapes)
 
@@ -321,8 +325,8 @@ class Model:
     def step(self, total: NDArray[Any]) -> float:
         """Move the weights against the ranks' sum (Adagrad); returns the loss that came with it."""
         slope = total[:-1]
-        self._squares += slope * slope
-        self.weights -= LEARNING_RATE * slope / np.sqrt(self._squares)
+        self.squares += slope * slope
+        self.weights -= LEARNING_RATE * slope / np.sqrt(self.squares)
         return float(total[-1])
 
 
@@ -338,31 +342,86 @@ def _views(vector: NDArray[Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[
 # ----------------------------------------------------------------------------------- the training
 
 
-def train(comm: MPI.Comm, model: Model, options: argparse.Namespace) -> tuple[float, float]:
+def train(
+    comm: MPI.Comm, model: Model, options: argparse.Namespace, environ: Mapping[str, str]
+) -> tuple[float, float]:
     """Train on all ranks; rank 0 prints. Returns the first and the last held-out loss."""
     rank, world_size = comm.Get_rank(), comm.Get_size()
     training, held_out, known = make_clicks(options.seed)
-    share = training.part(slice(rank, None, world_size))
-    per_rank = options.batch // world_size + (rank < options.batch % world_size)
-    draw = np.random.default_rng((options.seed, rank))
     if rank == 0:
         say(f"{world_size} ranks, {model.weights.size} weights, {options.batch} clicks a step")
         say(f"knowing the hidden tastes, the held-out loss would be {known:.4f}")
-    comm.Bcast(model.weights, root=0)
+    begin = resume(comm, model, checkpoint_to_load(options, environ))
     total = np.empty_like(model.gradient)
     reports = {options.steps * n // REPORTS for n in range(1, REPORTS + 1)}
     first = last = log_loss(model.predict(held_out.shown), held_out.clicked)
-    for step in range(1, options.steps + 1):
-        batch = share.part(draw.integers(len(share.clicked), size=per_rank))
+    for step in range(begin + 1, options.steps + 1):
+        draw = np.random.default_rng((options.seed, step))
+        rows = draw.integers(TRAINING_CLICKS, size=options.batch)  # the same on every rank
+        batch = training.part(rows[rank::world_size])
         comm.Allreduce(model.gradient_of(batch, options.batch), total)
         loss = model.step(total)
         if step in reports:
             rated = model.predict(held_out.shown)
             last = log_loss(rated, held_out.clicked)
             if rank == 0:
-                scores = f"held-out loss {last:.4f}  AUC {auc(rated, held_out.clicked):.3f}"
-                say(f"step {step:4d}/{options.steps}  loss {loss:.4f}  {scores}")
+                scores = f"held-out loss {last:.6f}  AUC {auc(rated, held_out.clicked):.3f}"
+                say(f"step {step:4d}/{options.steps}  loss {loss:.6f}  {scores}")
+        is_due = step % options.every == 0 or step == options.steps
+        if options.checkpoints and is_due and environ.get(LOCAL_RANK, str(rank)) == "0":
+            save(options.checkpoints, step, model)
     return first, last
+
+
+def checkpoint_to_load(options: argparse.Namespace, environ: Mapping[str, str]) -> Path | None:
+    """The checkpoint that is stated, or that of the step which ascendboot chose."""
+    step = environ.get("ASCENDBOOT_RESUME_STEP") or "0"
+    if options.resume or step == "0" or not options.checkpoints:
+        return options.resume
+    return options.checkpoints / f"demo-{step}.npz"
+
+
+def resume(comm: MPI.Comm, model: Model, path: Path | None) -> int:
+    """Give all ranks the weights of rank 0, from a checkpoint if there is one; returns its step."""
+    begin = 0
+    if comm.Get_rank() == 0 and path is not None:
+        with np.load(path) as saved:
+            model.weights[:], model.squares[:] = saved["weights"], saved["squares"]
+            begin = int(saved["step"])
+        say(f"resumes from step {begin}: {path}")
+    comm.Bcast(model.weights, root=0)
+    comm.Bcast(model.squares, root=0)
+    return int(comm.bcast(begin, root=0))
+
+
+def save(folder: Path, step: int, model: Model) -> None:
+    """Write a checkpoint beside and rename it, then mark it as complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"demo-{step}.npz"
+    beside = folder / f".{path.name}.{os.uname().nodename}.{os.getpid()}"
+    with beside.open("wb") as file:
+        np.savez(file, step=step, weights=model.weights, squares=model.squares)
+    beside.replace(path)
+    mark_checkpoint(step, [path])
+
+
+def mark_checkpoint(step: int, files: Sequence[Path], folder: Path | None = None) -> None:
+    """Write `step-N.json` and `LATEST.json`, by rename, after the files are on disk.
+
+    `files` are below `folder`, by default the folder of the first file.
+    """
+    folder = folder or files[0].parent
+    for path in files:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    listed = [{"path": str(f.relative_to(folder)), "bytes": f.stat().st_size} for f in files]
+    for name in (f"step-{step}.json", "LATEST.json"):
+        beside = folder / f".{name}.{os.uname().nodename}.{os.getpid()}"
+        with beside.open("w") as file:
+            json.dump({"step": step, "files": listed}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(folder / name)
 
 
 def same_weights_everywhere(comm: MPI.Comm, model: Model) -> bool:
@@ -391,6 +450,9 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--embedding-dim", type=_at_least_one, default=16)
+    parser.add_argument("--checkpoints", type=Path, help="folder to save them in, on every node")
+    parser.add_argument("--every", type=_at_least_one, default=100, help="steps between them")
+    parser.add_argument("--resume", type=Path, help="checkpoint of rank 0 to resume from")
     parser.add_argument(
         "--no-rank-table", action="store_true", help="for a try outside a cluster: check nothing"
     )
@@ -414,12 +476,12 @@ def main(comm: MPI.Comm, arguments: Sequence[str], environ: Mapping[str, str]) -
         return 2
     started = time.monotonic()
     model = Model(options.embedding_dim, options.seed)
-    first, last = train(comm, model, options)
+    first, last = train(comm, model, options, environ)
     if not same_weights_everywhere(comm, model):
         return 1
     if rank == 0:
         took = time.monotonic() - started
-        say(f"Demo done! held-out loss {first:.4f} -> {last:.4f} in {took:.1f} s")
+        say(f"Demo done! held-out loss {first:.6f} -> {last:.6f} in {took:.1f} s")
     return 0
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ascendboot.model.cluster import CheckpointRules
+from ascendboot.supervise.checkpoints import Checkpoint, Found, checkpoint_query, newest
+from tests.here import Here
 from tests.unit.ranktable.examples import v10
 
 pytestmark = [
@@ -32,7 +35,11 @@ exec "$@"
 
 
 def mpirun(
-    *options: str, ranks: int = RANKS, table: Path | None = None, spoil: str = ":"
+    *options: str,
+    ranks: int = RANKS,
+    table: Path | None = None,
+    spoil: str = ":",
+    resume_step: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
     kept = ("PATH", "HOME", "LANG", "TMPDIR")
     environ = {name: os.environ[name] for name in kept if name in os.environ} | {
@@ -42,6 +49,8 @@ def mpirun(
     }
     if table is not None:
         environ["RANK_TABLE_FILE"] = str(table)
+    if resume_step is not None:
+        environ["ASCENDBOOT_RESUME_STEP"] = str(resume_step)
     rank = ["bash", "-c", GIVE_EACH_RANK.format(spoil=spoil), "rank", sys.executable]
     argv = ["mpirun", "--oversubscribe", "-np", str(ranks), *rank, str(LITTLE_DEMO), *options]
     return subprocess.run(
@@ -86,6 +95,33 @@ def test_the_seed_alone_decides_the_result() -> None:
     digests = [sorted(set(re.findall("sha256 .*", run.stdout))) for run in (first, again, other)]
     assert [len(found) for found in digests] == [1, 1, 1]
     assert digests[0] == digests[1] != digests[2]
+
+
+def steps_of(output: str) -> dict[int, tuple[float, float]]:
+    """The loss and the held-out loss by step."""
+    form = r"^step +(\d+)/40  loss (\S+)  held-out loss (\S+)"
+    return {int(s): (float(a), float(b)) for s, a, b in re.findall(form, output, re.MULTILINE)}
+
+
+def test_a_job_that_resumes_with_fewer_ranks_has_the_losses_of_one_that_was_not_disturbed(
+    tmp_path: Path,
+) -> None:
+    options = ("--no-rank-table", "--batch", "256", "--every", "10")
+    kept = ("--checkpoints", str(tmp_path))
+    undisturbed = mpirun(*options, "--steps", "40", ranks=1)
+    assert mpirun(*options, *kept, "--steps", "20", ranks=4).returncode == 0
+    rules = CheckpointRules(kind="manifest", dir=str(tmp_path))
+    result = Here(tmp_path)(checkpoint_query(rules).command).to(checkpoint_query(rules).command)
+    found = newest({"n1": checkpoint_query(rules).parse(result)}, rules)
+    assert found == Found(Checkpoint(20, f"{tmp_path}/demo-20.npz", ("n1",)))
+
+    resumed = mpirun(*options, *kept, "--steps", "40", ranks=2, resume_step=20)
+
+    assert f"resumes from step 20: {tmp_path}/demo-20.npz" in resumed.stdout, resumed.stderr
+    expected, had = steps_of(undisturbed.stdout), steps_of(resumed.stdout)
+    assert sorted(had) == [24, 28, 32, 36, 40]
+    for step, losses_there in had.items():
+        assert losses_there == pytest.approx(expected[step], abs=1e-5)
 
 
 def refusals(done: subprocess.CompletedProcess[str]) -> set[str]:
