@@ -96,8 +96,8 @@ OnEvent: TypeAlias = Callable[[Mapping[str, object]], None]
 
 def keep_members(candidates: Sequence[str], count: int, keep: Sequence[str]) -> tuple[str, ...]:
     """Choose nodes that run already before others; the result is in the order of `candidates`."""
-    first = [*(n for n in candidates if n in keep), *(n for n in candidates if n not in keep)]
-    chosen = set(first[:count])
+    kept = set(keep)
+    chosen = set(sorted(candidates, key=lambda name: name not in kept)[:count])
     return tuple(n for n in candidates if n in chosen)
 
 
@@ -204,7 +204,8 @@ class Core:
     @property
     def spares(self) -> tuple[str, ...]:
         """Healthy nodes that are not members."""
-        return tuple(n for n in self._healthy() if n not in self._m.members)
+        members = set(self._m.members)
+        return tuple(name for name in self._healthy() if name not in members)
 
     @property
     def nodes(self) -> Mapping[str, NodeState]:
@@ -650,14 +651,16 @@ class Core:
         for more in range(1, len(suspect) + 1) if world is None else ():
             world = self._world(len(healthy) + more)
             if world:
-                healthy = [n for n in m.order if n in healthy or n in suspect[:more]]
+                usable = {*healthy, *suspect[:more]}
+                healthy = [name for name in m.order if name in usable]
                 break
         if world is None:
             return None
         others = [name for name in healthy if name != m.doubted]
         candidates = others if len(others) >= world.nodes else healthy
-        chosen = self._pick(candidates, world.nodes, [n for n in m.members if n in candidates])
-        if len(set(chosen)) != world.nodes or not set(chosen) <= set(candidates):
+        known = set(candidates)
+        chosen = self._pick(candidates, world.nodes, [n for n in m.members if n in known])
+        if len(set(chosen)) != world.nodes or not set(chosen) <= known:
             raise AscendbootError(f"pick: {chosen} are not {world.nodes} of {candidates}; a bug")
         return chosen
 
