@@ -17,13 +17,7 @@ from ascendboot.cli.common import among, end
 from ascendboot.cli.session import Session
 from ascendboot.cli.verbs import FORKS, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import (
-    AscendbootError,
-    NotUnderstoodError,
-    RankTableError,
-    UnreachableError,
-    UsageError,
-)
+from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
 from ascendboot.facts.derive import device_ids, devices_of, places_of
 from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
@@ -40,7 +34,7 @@ from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.setup.survey import cluster_findings
 from ascendboot.state import write_text
-from ascendboot.transport.pool import on_each
+from ascendboot.transport.api import HostSide
 
 PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
 ANSWER_HELP = "Print the result as JSON on standard output"
@@ -438,26 +432,13 @@ def _query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFac
     Raises:
         AscendbootError: some nodes do not answer, or could not be queried.
     """
-    hosts, lost = session.connect_hosts_to_look(nodes)
 
-    def of_node(node: Node) -> NodeFacts:
+    def of_node(node: Node, host: HostSide) -> NodeFacts:
         known = queries(session.cluster, node)
         npu_queries = {name: known[name] for name in _NPU_QUERIES if name in known}
-        return NodeFacts.from_answers(node.name, query(hosts[node.name], npu_queries))
+        return NodeFacts.from_answers(node.name, query(host, npu_queries))
 
-    answers = {} if lost else on_each(nodes, of_node, forks=session.forks)
-    found = {name: facts for name, facts in answers.items() if isinstance(facts, NodeFacts)}
-    errors = [*lost.values(), *(a for a in answers.values() if not isinstance(a, NodeFacts))]
-    if errors:
-        is_lost = any(isinstance(error, UnreachableError) for error in errors)
-        raise (_NodesUnreachableError if is_lost else AscendbootError)(*map(str, errors))
-    return found
-
-
-class _NodesUnreachableError(AscendbootError):
-    """Some nodes do not answer; the text names each."""
-
-    exit_code = UnreachableError.exit_code
+    return session.look_at(nodes, of_node)
 
 
 def _product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product | None:

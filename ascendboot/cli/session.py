@@ -7,16 +7,23 @@ import logging
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
+from typing import TypeVar
 
 from ascendboot.checks.containers import obstacles
 from ascendboot.console.screen import Screen
 from ascendboot.console.streams import legible
-from ascendboot.errors import AscendbootError, CommandError, NodeError, UsageError
+from ascendboot.errors import (
+    AscendbootError,
+    CommandError,
+    NodeError,
+    UnreachableError,
+    UsageError,
+)
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.query import query
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
@@ -32,6 +39,7 @@ from ascendboot.transport.login_session import REPORT_AFTER_S, Waits
 from ascendboot.transport.pool import connect_all, on_each
 from ascendboot.transport.ssh import SshOpener
 
+T = TypeVar("T")
 Hosts = tuple[Mapping[str, HostSide], Mapping[str, NodeError]]
 """Host sides by node, and the errors of nodes that could not be reached."""
 WorkSides = tuple[Mapping[str, Transport], Mapping[str, NodeError]]
@@ -136,6 +144,24 @@ class Session:
         """Connect as `connect_hosts`, read-only."""
         hosts, errors = self.connect_hosts(nodes)
         return {name: ReadOnly(host) for name, host in hosts.items()}, errors
+
+    def look_at(self, nodes: Sequence[Node], ask: Callable[[Node, HostSide], T]) -> dict[str, T]:
+        """Return the results of `ask` for all nodes; it gets their host sides, read-only.
+
+        Raises:
+            AscendbootError: some nodes do not answer, or could not be queried.
+        """
+        hosts, lost = self.connect_hosts_to_look(nodes)
+
+        def work(node: Node) -> T:
+            return ask(node, hosts[node.name])
+
+        answers = {} if lost else on_each(nodes, work, forks=self.forks)
+        errors = [*lost.values(), *(a for a in answers.values() if isinstance(a, NodeError))]
+        if errors:
+            is_lost = any(isinstance(error, UnreachableError) for error in errors)
+            raise (_NodesUnreachableError if is_lost else AscendbootError)(*map(str, errors))
+        return {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
 
     def connect(self, nodes: Sequence[Node]) -> WorkSides:
         """Connect to the workload sides of all nodes at once, as recorded by the last setup.
@@ -262,6 +288,12 @@ def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
         found = next(iter(obstacles(node, answer)))
         raise CommandError(node.name, f"{found.text}; {found.remedy}")
     return host.inside(entry)
+
+
+class _NodesUnreachableError(AscendbootError):
+    """Some nodes do not answer; the text names each."""
+
+    exit_code = UnreachableError.exit_code
 
 
 class _RunLog(logging.FileHandler):

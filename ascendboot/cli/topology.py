@@ -2,45 +2,97 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from invoke.collection import Collection
 
-from ascendboot.checks.finding import grouped, in_order
+from ascendboot.checks.finding import Finding, grouped, in_order, warning
 from ascendboot.checks.network import leaf_rules
 from ascendboot.cli.common import end
 from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.facts.npus import lldp_query
+from ascendboot.facts.query import Unanswered, query, value_of
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.names import fold, runs
+from ascendboot.model.topology import Leaf
 
 _NONE = "no node states a leaf: ranks are in inventory order; state `leaf` to order them"
 
 
-@cluster_verb(help={"json": "Print the table as JSON on standard output"})
-def show(call: Call) -> None:
+@cluster_verb(
+    help={
+        "lldp": "Ask the NPUs of nodes without a `leaf` for their switches by LLDP. Read-only",
+        "json": "Print the table as JSON on standard output",
+    }
+)
+def show(call: Call, *, lldp: bool = False) -> None:
     """Show the leaf switches of the nodes and the order of ranks.
 
-    Connects to no node. Prints a line per node in rank order, and a column per
-    group of devices with the same leaf switches. Also shows the cost of the
-    order, and leaf switches that are missing or contradict each other.
+    Connects to no node, except with --lldp. Prints a line per node in rank
+    order, and a column per group of devices with the same leaf switches. Also
+    shows the cost of the order, and leaf switches that are missing or
+    contradict each other.
 
     Examples:
       invoke topology.show --inventory atlas.yaml
+      invoke topology.show --lldp              print `leaf` for the inventory
       invoke topology.show --json | jq .cost
 
-    Exit codes: 0 shown, 2 invalid inventory; never 4, because it connects to no
-    node.
+    Exit codes: 0 shown, 1 a query failed, 2 invalid inventory, 4 a node is
+    unreachable.
     """
-    cluster = call.cluster(with_own_table=True)
-    warnings = [finding.message for finding in in_order(leaf_rules(cluster, {}))]
+    cluster, unread = call.cluster(with_own_table=True), list[Finding]()
+    stated = cluster
+    if lldp:
+        cluster, unread = _with_lldp(call, stated)
+    warnings = [each.message for each in in_order([*unread, *leaf_rules(cluster, {})])]
     if call.json:
         end(call.screen, 0, _document(cluster, warnings))
         return
     call.screen.say(cluster.order_words or _NONE)
     for line in _table(cluster) if cluster.leaves else ():
         call.screen.say(line)
-    for warning in warnings:
-        call.screen.say(f"warning: {warning}")
+    for message in warnings:
+        call.screen.say(f"warning: {message}")
+    for line in _to_state(stated, cluster):
+        call.screen.say(line)
+
+
+def _with_lldp(call: Call, cluster: Cluster) -> tuple[Cluster, list[Finding]]:
+    """Return the cluster with leaves by LLDP where none is stated, and what could not be read."""
+    asked = [node for node in cluster.nodes if node.leaf is None]
+    if not asked:
+        return cluster, []
+    with call.session("topology-show", cluster, reads=True) as session:
+        answers = session.look_at(asked, lambda _, host: query(host, {"": lldp_query()})[""])
+    leaves: dict[str, Leaf] = {}
+    unread = []
+    for name, answer in answers.items():
+        by_device = value_of(answer) or {}
+        missing = [each for each in (answer, *by_device.values()) if isinstance(each, Unanswered)]
+        unread += [warning("leaf-unknown", (name,), each.message) for each in missing]
+        seen = ((device, value_of(each)) for device, each in by_device.items())
+        if known := tuple(sorted((device, found.leaf) for device, found in seen if found)):
+            leaves[name] = known
+    nodes = (replace(node, leaf=leaves.get(node.name, node.leaf)) for node in cluster.nodes)
+    return replace(cluster, nodes=tuple(nodes)), unread
+
+
+def _to_state(stated: Cluster, cluster: Cluster) -> Iterator[str]:
+    """Yield what LLDP shows in the form of the inventory, from which alone setup takes leaves."""
+    new = [after for after in cluster.nodes if after.leaf != stated.node(after.name).leaf]
+    groups = grouped((node.leaf, node.name) for node in new if isinstance(node.leaf, tuple))
+    if groups:
+        yield "seen by LLDP; setup uses it once the inventory states it:"
+    for leaf, names in groups.items():
+        switches = grouped((switch, device) for device, switch in leaf)
+        one, *others = switches
+        by_device = ", ".join(
+            f'"{runs(ids)}": {json.dumps(switch)}' for switch, ids in switches.items()
+        )
+        yield f"  {fold(names)}: leaf: {f'{{{by_device}}}' if others else json.dumps(one)}"
 
 
 def _columns(cluster: Cluster) -> dict[str, tuple[str, ...]]:

@@ -41,6 +41,11 @@ COMMAND = read_script(
     purpose="query the NPUs",
     timeout_s=200.0,
 )
+LLDP_COMMAND = read_script(
+    script("facts-lldp.sh", left=10 * _RETRIES_FOR_S, enough=_ENOUGH_S, call_s=CALL_TIMEOUT_S),
+    purpose="query the LLDP neighbours of the NPUs",
+    timeout_s=200.0,
+)
 _SCRIPT = "the script that queries the NPUs"
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 
@@ -89,6 +94,21 @@ def npu_queries() -> dict[str, Fact[Any]]:
         "root_info": fact(_root_info, f"read {ROOT_INFO}"),
         "device_networks": fact(_device_networks, "read the network of the devices"),
     }
+
+
+def lldp_query() -> Fact[Mapping[int, Answer[hccn_tool.LldpNeighbour]]]:
+    """The query for the LLDP neighbour of each device of a node; only `topology.show` makes it."""
+
+    def parse(sections: Sections) -> Mapping[int, Answer[hccn_tool.LldpNeighbour]]:
+        sections.text("hccn_tool")  # It raises the error if the tool is missing.
+        return {
+            int(word): hccn_tool_answer(
+                sections, int(word), "lldp", "read the LLDP neighbour", hccn_tool.parse_lldp
+            )
+            for word in sections.text("ids").split()
+        }
+
+    return Fact(LLDP_COMMAND, lambda result: parse(Sections(result, LLDP_COMMAND.purpose)))
 
 
 def npu_smi_output(sections: Sections, name: str, tool: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.npus import COMMAND, RootInfo, npu_queries
+from ascendboot.facts.npus import COMMAND, RootInfo, lldp_query, npu_queries
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
 from ascendboot.facts.query import Answer as FactAnswer
@@ -372,3 +372,32 @@ def test_a_missing_answer_of_a_device_is_not_understood() -> None:
         "could not read the link of device 3: the script that queries the NPUs: line 1 "
         'not understood: ""; expected the output of hccn_tool -i 3 -link -g',
     )
+
+
+LLDP = (Path(__file__).parents[2] / "data/hccn_tool-lldp/910B/usual.txt").read_text()
+
+
+def test_each_device_is_asked_for_its_lldp_neighbour(stage: Stage) -> None:
+    for device in ("davinci0", "davinci3", "davinci_manager"):
+        (stage.folder / device).write_text("")
+    (stage.folder / "lldp").write_text(LLDP)
+    stage.put("hccn_tool", f'[ "$*" = "-i 3 -lldp -g" ] && cat {stage.folder}/lldp')
+    fact = lldp_query()
+    script = fact.command.argv[2].replace("/dev/davinci", f"{stage.folder}/davinci")
+    command = replace(fact.command, argv=("bash", "-c", script))
+    answers = value(answer_to(fact, stage(command).to(command)))
+    assert value(answers[3]).leaf == "192.0.2.201"
+    assert answers[0] == Unanswered(
+        "failed",
+        "could not read the LLDP neighbour of device 0: hccn_tool -i 0 -lldp -g exited 1 and "
+        "printed nothing",
+    )
+    assert list(answers) == [0, 3]
+
+
+def test_without_hccn_tool_there_is_no_lldp(stage: Stage) -> None:
+    (stage.folder / "hccn_tool").unlink()
+    fact = lldp_query()
+    answer = answer_to(fact, stage(fact.command).to(fact.command))
+    assert isinstance(answer, Unanswered)
+    assert answer.kind == "missing"
