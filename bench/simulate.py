@@ -8,7 +8,7 @@ import heapq
 import math
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -59,7 +59,7 @@ class Run:
         """When the training began that no checkpoint has yet."""
         self.is_training = False
         self.cause = "start"
-        self.lost: Counter[str] = Counter()
+        self.lost: defaultdict[str, float] = defaultdict(float)
         self.restarts: Counter[str] = Counter()
         self.slowest_s = 0.0
 

@@ -147,7 +147,8 @@ class _Memory:
     """The nodes of `recent`, as they were before."""
     excused: list[str] = field(default_factory=list)
     """Nodes that went down by a common cause: used again as soon as they answer."""
-    is_common: bool = False
+    common_at: float | None = None
+    """When a common cause was last seen."""
     common_restarts: int = 0
     """Restarts by a common cause since the last checkpoint."""
     deadline: float = 0.0
@@ -319,19 +320,19 @@ class Core:
             return ()
         if exit_code == 0:
             return self._finish(State.DONE, 0, "the job has completed")
-        return self.fault(Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=exit_code))
+        kind = FaultKind.RANK_EXIT
+        return self.fault(Fault(kind=kind, at=at, exit_code=exit_code, generation=generation))
 
     def fault(self, fault: Fault) -> tuple[Action, ...]:
         """Take note of a fault, and stop the generation if it demands that."""
         self._now(fault.at)
         if self._m.state in ENDED:
             return ()
-        if fault.node and fault.node not in self._m.nodes:
+        needs_node = fault.kind not in (*OF_JOB, FaultKind.PREEMPTED_BY_OPERATOR)
+        if (fault.node or needs_node) and fault.node not in self._m.nodes:
             self._event("ignored", fault.said)
             return ()
-        if fault.kind is FaultKind.PREEMPTED_BY_OPERATOR:
-            return self._stop(fault) if self._m.state in ACTIVE else ()
-        return self._of_job(fault) if fault.kind in OF_JOB else self._of_node(fault)
+        return self._of_node(fault) if needs_node else self._of_job(fault)
 
     def stopped(
         self, at: float, unverified: Collection[str], *, generation: int | None = None
@@ -457,7 +458,7 @@ class Core:
         return generation is not None and generation != self._m.generation
 
     def _of_job(self, fault: Fault) -> tuple[Action, ...]:
-        """Ranks of this generation ended, hang or did not start."""
+        """Ranks of this generation ended, hang or did not start, or the operator ends them."""
         m = self._m
         is_start = fault.kind is FaultKind.START_FAILED or fault.generation is not None
         is_early = not is_start and fault.at < m.not_before
@@ -477,6 +478,8 @@ class Core:
     def _may_be_cause(self, fault: Fault) -> bool:
         """What ranks do after the order to stop is its effect, unless a rank ended before."""
         first = self._m.faults[0]
+        if fault.kind is FaultKind.PREEMPTED_BY_OPERATOR:
+            return False
         return fault.at <= first.at or first.kind is FaultKind.RANK_EXIT
 
     def _of_node(self, fault: Fault) -> tuple[Action, ...]:
@@ -524,7 +527,7 @@ class Core:
         among = {*m.members, *m.before} if m.state not in (State.IDLE, State.WAITING) else m.order
         found = common_nodes(m.recent, among, m.limits.common_s)
         if found:
-            m.is_common = True
+            m.common_at = fault.at
             others = ", ".join(sorted(found - {node}))
             self._event("common-cause", f"{fault.said}: also on {others}", node)
         for name in sorted(found):
@@ -578,12 +581,13 @@ class Core:
         if cause.kind is FaultKind.NET_FAULT:
             self._mark(cause, "suspect")
         m.no_progress = 0 if m.best_step > m.step_at_launch else m.no_progress + 1
-        m.common_restarts += m.is_common
+        is_common = m.common_at is not None and cause.at - m.common_at <= limits.common_s
+        m.common_restarts += is_common
         self._doubt(cause if not has_evidence else None)
         why = ""
         if not has_evidence and self._is_bug(cause):
             why = f"{cause.said}: the same failure twice; correct the program"
-        elif m.is_common and m.common_restarts > 1:
+        elif is_common and m.common_restarts > 1:
             why = f"{cause.said}: a common cause twice; check switches, storage and settings"
         elif m.no_progress >= limits.no_progress_limit:
             why = f"no newer checkpoint in {m.no_progress} generations; last cause: {cause.said}"
@@ -638,7 +642,7 @@ class Core:
         m.members = chosen
         m.not_before = m.at + delay_s
         m.launched_at, m.step_at_launch = None, m.best_step
-        m.faults, m.pending, m.is_common = [], [], False
+        m.faults, m.pending = [], []
         self._enter(State.LAUNCHING, f"{len(chosen)} nodes: {', '.join(chosen)}")
         return Launch(m.generation, chosen, m.not_before, m.step)
 
@@ -793,6 +797,7 @@ def _shifted(memory: _Memory, by: float) -> _Memory:
         launched_at=moved(memory.launched_at),
         not_before=memory.not_before + by,
         deadline=memory.deadline + by,
+        common_at=moved(memory.common_at),
         nodes={name: node(now) for name, now in memory.nodes.items()},
         before={name: node(now) for name, now in memory.before.items()},
         faults=[fault(each) for each in memory.faults],

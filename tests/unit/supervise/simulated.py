@@ -50,6 +50,8 @@ class World:
         self.open: int | None = None
         """The generation launched and not yet stopped."""
         self.launches: list[Launch] = []
+        self.woken = 0
+        """How many nodes had ranks of an older generation when they came back."""
         self.checked = 0
         """The last generation that was checked."""
         self.epoch = 0
@@ -93,13 +95,14 @@ class World:
     # The supervisor
 
     def call(self, ask: Callable[[], tuple[Action, ...]]) -> None:
+        before = self.core.to_json() if self.kill_odds else {}
         actions = ask()
         self.check()
         self.states.add(self.core.state)
         if self.reloads:
             self.reload()
         if self.random.random() < self.kill_odds:
-            self.kill()
+            self.kill(before)
             return
         for action in actions:
             self.do(action)
@@ -115,11 +118,15 @@ class World:
         self.core = Core.from_json(document, on_event=self.heard)
         assert json.loads(json.dumps(self.core.to_json())) == document
 
-    def kill(self) -> None:
-        """The supervisor ends after its state was saved and before it did anything."""
+    def kill(self, before: Mapping[str, Any]) -> None:
+        """The supervisor ends before or after it saved its state, and before it did anything."""
         self.kills.add(self.core.state)
         self.epoch += 1
-        self.reload()
+        if self.random.random() < 0.5 and before["state"] != State.IDLE.value:
+            self.core = Core.from_json(before, on_event=self.heard)
+        else:
+            self.reload()
+        self.checked = self.core.generation
         self.later(self.between(1, 60), self.begin_again, ours=True)
 
     def begin_again(self) -> None:
@@ -265,6 +272,7 @@ class World:
                 generations = self.core.generation, len(self.launches)
                 self.report(FaultKind.RANK_EXIT, node, exit_code=1, rank=1, generation=old)
                 assert (self.core.generation, len(self.launches)) == generations
+                self.woken += 1
                 del self.ranks[node]
             if self.ranks.get(node) is None:
                 self.call(lambda: self.core.node_up(self.clock, node))

@@ -538,3 +538,40 @@ def test_every_event_can_be_a_line_of_json(job: Job) -> None:
         "node": "n2",
         "words": "node-down on n2",
     }
+
+
+def test_a_common_cause_that_stops_nothing_is_not_charged_to_a_later_failure(job: Job) -> None:
+    for node in ("n1", "n2"):
+        job.fault(NPU, 5, node, codes=("npu-tool-hang",))
+    assert {now.status for now in job.core.nodes.values()} == {"healthy"}
+    job.restart(500, EXIT, "n1", rank=1, exit_code=1)
+    job.restart(1500, EXIT, "n2", rank=2, exit_code=1)
+
+
+def test_a_fault_of_a_node_without_its_name_is_ignored(job: Job) -> None:
+    assert job.fault(DOWN, 5) == ()
+    assert job.state() is State.RUNNING
+
+
+def test_a_launcher_that_ends_before_it_should_start_ends_its_own_generation(job: Job) -> None:
+    job.fault(EXIT, 500, "n1", rank=1, exit_code=1)
+    [launch] = job.again(501)
+    assert isinstance(launch, Launch)
+    [stop] = job.core.ended(launch.not_before - 1, 1, generation=2)
+    assert isinstance(stop, Stop)
+
+
+def test_the_operator_ends_a_generation_without_charge(job: Job) -> None:
+    [stop] = job.fault(FaultKind.PREEMPTED_BY_OPERATOR, 5, words="new code")
+    assert isinstance(stop, Stop)
+    assert job.fault(FaultKind.PREEMPTED_BY_OPERATOR, 6) == ()
+    assert job.core.stopped(7, ()) == (Launch(2, NODES, 7, None),)
+    assert job.core.restarts == 0
+
+
+def test_a_generation_of_a_thousand_nodes_is_planned_quickly() -> None:
+    names = tuple(f"n{i}" for i in range(1024))
+    job = Job(*names, shape=Shape(tp=8, pp=16)).run()
+    launch = job.restart(5, DOWN, "n7")
+    assert len(launch.nodes) == 1008
+    assert launch.nodes[:8] == (*names[:7], "n8")

@@ -67,6 +67,15 @@ def one_node_is_cut_off(world: World) -> None:
     soon(world, lambda: cut_off(world, world.member()))
 
 
+def an_old_generation_wakes_up(world: World) -> None:
+    def cut() -> None:
+        node = world.member()
+        world.goes_out(node, has_power=True)
+        world.later(world.between(100, 2000), lambda: world.comes_back(node))
+
+    world.later(world.between(100, 4000), cut)
+
+
 def half_is_cut_off(world: World) -> None:
     soon(world, lambda: cut_off(world, *world.names[:2]))
 
@@ -157,6 +166,9 @@ SCENARIOS = {
     ),
     "sshd is gone": Scenario(sshd_is_gone, afterwards=lambda w, _: len(w.core.members) == 3),
     "one node is cut off": Scenario(one_node_is_cut_off),
+    "an old generation wakes up": Scenario(
+        an_old_generation_wakes_up, afterwards=lambda w, _: w.woken == 1 and w.core.restarts == 1
+    ),
     "half is cut off": Scenario(
         half_is_cut_off, afterwards=lambda w, _: statuses(w) <= {"healthy", "absent"}
     ),
