@@ -10,6 +10,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError, excerpt
@@ -55,10 +56,17 @@ class Listing:
         """The files, or the folders, that are in no other folder."""
         return [e for e in self.entries if "/" not in e.path and e.is_folder == folders]
 
-    def files_below(self, folder: str) -> list[Entry]:
-        """The files at any depth below a folder."""
-        below = f"{folder}/"
-        return [e for e in self.entries if not e.is_folder and e.path.startswith(below)]
+    def files_below(self, folder: str) -> Sequence[Entry]:
+        """The files at any depth below a folder that is in no other."""
+        return self._files.get(folder, ())
+
+    @cached_property
+    def _files(self) -> dict[str, list[Entry]]:
+        files: dict[str, list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            if not entry.is_folder and "/" in entry.path:
+                files[entry.path.partition("/")[0]].append(entry)
+        return files
 
 
 @dataclass(frozen=True)
@@ -274,9 +282,7 @@ def _notes_on_unusable(
     nodes: dict[Unusable, list[str]] = defaultdict(list)
     for name, of in seen.items():
         for found in of:
-            if isinstance(found, Unusable) and not (
-                best and found.step is not None and found.step <= best.step
-            ):
+            if isinstance(found, Unusable) and (best is None or (found.step or 0) > best.step):
                 nodes[found].append(name)
     order = sorted(nodes, key=lambda found: (-1 if found.step is None else found.step, found.path))
     notes = [f"{fold(nodes[found])}: {found.path} {found.why}" for found in reversed(order)]
@@ -389,7 +395,7 @@ def _empty(files: Iterable[Entry]) -> str:
 _STATE = "checkpoint"
 _STATE_PATH = re.compile(r'^[ \t]*model_checkpoint_path:[ \t]*"([^"\\\n]*)"[ \t]*$', re.MULTILINE)
 _NUMBERED = re.compile(r"(.+)-([0-9]{1,18})")
-_SHARD = re.compile(r"(.+)-([0-9]+)\.data-([0-9]{5})-of-([0-9]{5})")
+_SHARD = re.compile(r"(.+)\.data-[0-9]{5}-of-([0-9]{5})")
 
 
 def find_tensorflow(listing: Listing, rules: CheckpointRules) -> Seen:
@@ -399,14 +405,20 @@ def find_tensorflow(listing: Listing, rules: CheckpointRules) -> Seen:
     Rec SDK TensorFlow keeps embedding tables beside (`sparse-NAME-STEP`), they must be there, too.
     """
     files = {file.path: file.size for file in listing.top(folders=False)}
+    counts: dict[str, int] = defaultdict(int)
+    for shard in filter(None, map(_SHARD.fullmatch, files)):
+        counts[shard[1]] = max(counts[shard[1]], int(shard[2]))
+    tables = {folder.path for folder in listing.top(folders=True)}
     stem, limit, trouble = _state(listing)
+    has_tables = any(re.fullmatch(rf"sparse-{re.escape(stem)}-[0-9]+", name) for name in tables)
     for name in files:
         match = _NUMBERED.fullmatch(name.removesuffix(".index"))
         if match is None or not name.endswith(".index") or (stem and match[1] != stem):
             continue
         step, path = int(match[2]), f"{rules.dir}/{match[0]}"
-        why = trouble or _newer(step, limit, _STATE) or _why_not_shards(match[0], files)
-        why = why or _why_not_sparse(listing, match[1], step)
+        why = trouble or _newer(step, limit, _STATE) or _why_not_shards(match[0], counts, files)
+        if has_tables and not why and f"sparse-{match[0]}" not in tables:
+            why = f"is not complete: sparse-{match[0]} is missing"
         yield Unusable(step, path, why) if why else Saved(step, path)
 
 
@@ -426,11 +438,10 @@ def _state(listing: Listing) -> tuple[str, int, str]:
     return match[1], int(match[2]), ""
 
 
-def _why_not_shards(name: str, files: Mapping[str, int]) -> str:
-    shards = [m for file in files if (m := _SHARD.fullmatch(file)) and f"{m[1]}-{m[2]}" == name]
-    if not shards:
+def _why_not_shards(name: str, counts: Mapping[str, int], files: Mapping[str, int]) -> str:
+    count = counts.get(name, 0)
+    if not count:
         return f"is not complete: {name}.data-* is missing"
-    count = max(int(shard[4]) for shard in shards)
     wanted = [f"{name}.data-{number:05d}-of-{count:05d}" for number in range(count)]
     return _why_not_files([f"{name}.index", *wanted], files)
 
@@ -444,13 +455,6 @@ def _why_not_files(wanted: Iterable[str], files: Mapping[str, int]) -> str:
     return ""
 
 
-def _why_not_sparse(listing: Listing, stem: str, step: int) -> str:
-    tables = re.compile(rf"sparse-{re.escape(stem)}-[0-9]+")
-    folders = [f.path for f in listing.top(folders=True) if tables.fullmatch(f.path)]
-    wanted = f"sparse-{stem}-{step}"
-    return f"is not complete: {wanted} is missing" if folders and wanted not in folders else ""
-
-
 # ---------------------------------------------------------------------------------------- torch
 
 _TORCH = (".pt", ".pth")
@@ -459,6 +463,7 @@ _TEMPORARY = re.compile(
     r"[.~].*|.*~|.*\.(new|part)|(.*[._-])?(tmp|temp|partial|incomplete)([._-].*)?"
 )
 _AFTER_WORD = re.compile(r"(?:step|iter|iteration|checkpoint|ckpt)[-_=]?([0-9]+)")
+_BY_ITSELF = re.compile(r"(?:^|[-_.=])([0-9]+)(?=$|[-_.])")
 _RANK = re.compile(r"rank[-_=]?([0-9]+)")
 
 
@@ -526,9 +531,9 @@ def _why_not_torch(entry: Entry, listing: Listing) -> str | None:
 
 
 def _step_in(name: str) -> int | None:
-    """The number after a word such as `step`, else the last number that is not that of a rank."""
+    """The number after a word such as `step`, else the last one that stands by itself."""
     plain = _RANK.sub("", name.lower())
-    numbers = _AFTER_WORD.findall(plain) or re.findall(r"[0-9]+", plain)
+    numbers = _AFTER_WORD.findall(plain) or _BY_ITSELF.findall(plain)
     return int(numbers[-1]) if numbers else None
 
 

@@ -356,8 +356,7 @@ def train(
     reports = {options.steps * n // REPORTS for n in range(1, REPORTS + 1)}
     first = last = log_loss(model.predict(held_out.shown), held_out.clicked)
     for step in range(begin + 1, options.steps + 1):
-        draw = np.random.default_rng((options.seed, step))
-        rows = draw.integers(TRAINING_CLICKS, size=options.batch)  # the same on every rank
+        rows = rows_of(options.seed, step, options.batch)
         batch = training.part(rows[rank::world_size])
         comm.Allreduce(model.gradient_of(batch, options.batch), total)
         loss = model.step(total)
@@ -371,6 +370,11 @@ def train(
         if options.checkpoints and is_due and environ.get(LOCAL_RANK, str(rank)) == "0":
             save(options.checkpoints, step, model)
     return first, last
+
+
+def rows_of(seed: int, step: int, batch: int) -> NDArray[np.int64]:
+    """The clicks of one step, the same on every rank; a rank takes its part of them."""
+    return np.random.default_rng((seed, step)).integers(TRAINING_CLICKS, size=batch)
 
 
 def checkpoint_to_load(options: argparse.Namespace, environ: Mapping[str, str]) -> Path | None:

@@ -2,7 +2,8 @@
 
 The same clicks and the same checks as in `main.py`, which lies beside it; here TensorFlow builds
 the model and Horovod joins the ranks. Embedding tables get sparse gradients: only the rows that a
-rank has looked up travel. At the end the ranks prove that their weights are equal.
+rank has looked up travel. At the end the ranks prove that their weights are equal. With
+--checkpoints a job resumes from the step in ASCENDBOOT_RESUME_STEP, also with fewer ranks.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -80,14 +82,14 @@ class Model:
 class Rating(tf.train.SessionRunHook):
     """Rates the held-out clicks: at first, at every report, and at the end."""
 
-    def __init__(self, model: Model, held_out: demo.Clicks, steps: int) -> None:
+    def __init__(self, model: Model, held_out: demo.Clicks, begin: int, steps: int) -> None:
         self.losses: list[float] = []
         self._model, self._held_out, self._steps = model, held_out, steps
         self._reports = {steps * n // demo.REPORTS for n in range(1, demo.REPORTS + 1)}
-        self._step = 0
+        self._step = begin
 
     def after_create_session(self, session: tf.Session, coord: object) -> None:
-        """Rate what nobody has trained."""
+        """Rate the weights to begin with."""
         self._rate(session)
 
     def before_run(self, _: object) -> tf.train.SessionRunArgs:
@@ -99,14 +101,28 @@ class Rating(tf.train.SessionRunHook):
         self._step += 1
         if self._step in self._reports:
             scores = self._rate(context.session)
-            loss = f"loss {float(values.results):.4f}"
+            loss = f"loss {float(values.results):.6f}"
             demo.say(f"step {self._step:4d}/{self._steps}  {loss}  {scores}")
 
     def _rate(self, session: tf.Session) -> str:
         rated = session.run(self._model.predicted, self._model.fed(self._held_out))
         self.losses.append(demo.log_loss(rated, self._held_out.clicked))
         score = demo.auc(rated, self._held_out.clicked)
-        return f"held-out loss {self.losses[-1]:.4f}  AUC {score:.3f}"
+        return f"held-out loss {self.losses[-1]:.6f}  AUC {score:.3f}"
+
+
+class Saving(tf.train.SessionRunHook):
+    """Saves a checkpoint every so many steps and at the end; the Saver renames into place."""
+
+    def __init__(self, saver: tf.train.Saver, options: argparse.Namespace, begin: int) -> None:
+        self._saver, self._options, self._step = saver, options, begin
+
+    def after_run(self, context: tf.train.SessionRunContext, values: object) -> None:
+        """Save if it is time to."""
+        self._step += 1
+        if self._step % self._options.every == 0 or self._step == self._options.steps:
+            path = str(self._options.checkpoints / "demo.ckpt")
+            self._saver.save(context.session, path, global_step=self._step)
 
 
 class Weights(tf.train.SessionRunHook):
@@ -124,25 +140,44 @@ class Weights(tf.train.SessionRunHook):
 # ----------------------------------------------------------------------------------- the training
 
 
-def train(options: argparse.Namespace) -> tuple[Any, list[float]]:
+def resume_step(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """The step that ascendboot chose to resume from; 0 at a first start."""
+    return int(environ.get("ASCENDBOOT_RESUME_STEP") or 0) if options.checkpoints else 0
+
+
+def train(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Any, list[float]]:
     """Train on all ranks; rank 0 prints. Returns the weights, and on rank 0 the held-out losses."""
     rank, world_size = hvd.rank(), hvd.size()
     training, held_out, known = demo.make_clicks(options.seed)
-    share = training.part(slice(rank, None, world_size))
-    draw = np.random.default_rng((options.seed, rank))
     tf.set_random_seed(options.seed + rank)  # the broadcast makes them equal
     model = Model(options.embedding_dim)
-    weights, rating = Weights(model), Rating(model, held_out, options.steps)
-    hooks = [hvd.BroadcastGlobalVariablesHook(0), tf.train.StopAtStepHook(options.steps), weights]
+    begin, saver = resume_step(options, environ), tf.train.Saver()
+    weights, rating = Weights(model), Rating(model, held_out, begin, options.steps)
+    to_last = tf.train.StopAtStepHook(last_step=options.steps)
+    hooks = [hvd.BroadcastGlobalVariablesHook(0), to_last, weights]
+    if options.checkpoints and hvd.local_rank() == 0:
+        hooks.append(Saving(saver, options, begin))
     if rank == 0:
         hooks.append(rating)
         demo.say(f"{world_size} ranks, {options.batch} clicks a step")
         demo.say(f"gradients that travel as rows: {', '.join(sorted(model.sparse))}")
         demo.say(f"knowing the hidden tastes, the held-out loss would be {known:.4f}")
-    with tf.train.MonitoredTrainingSession(hooks=hooks, config=THREADS) as session:
-        while not session.should_stop():
-            rows = draw.integers(len(share.clicked), size=options.batch // world_size)
-            session.run(model.train, model.fed(share.part(rows)))
+
+    def restore(_: object, session: tf.Session) -> None:
+        """Load the checkpoint on rank 0; the broadcast sends it to the other ranks."""
+        if begin and rank == 0:
+            saver.restore(session, str(options.checkpoints / f"demo.ckpt-{begin}"))
+            demo.say(f"resumes from step {begin}")
+
+    scaffold = tf.train.Scaffold(saver=saver, init_fn=restore)
+    step = begin
+    with tf.train.MonitoredTrainingSession(
+        hooks=hooks, config=THREADS, scaffold=scaffold
+    ) as session:
+        while step < options.steps and not session.should_stop():
+            step += 1
+            rows = demo.rows_of(options.seed, step, options.batch)
+            session.run(model.train, model.fed(training.part(rows[rank::world_size])))
     return weights.at_the_end, rating.losses
 
 
@@ -153,6 +188,8 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=2048, help="clicks a step, all ranks")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--embedding-dim", type=int, default=16)
+    parser.add_argument("--checkpoints", type=Path, help="folder to save them in, on every node")
+    parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
     return parser.parse_args(arguments)
 
 
@@ -166,12 +203,12 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if not demo.all_agree(ranks, demo.resource_problems(environ, hvd.rank(), hvd.size())):
         return 2
     started = time.monotonic()
-    weights, losses = train(options)
+    weights, losses = train(options, environ)
     if not demo.same_weights_everywhere(ranks, SimpleNamespace(weights=weights)):
         return 1
     if hvd.rank() == 0:
         took = time.monotonic() - started
-        demo.say(f"Demo done! held-out loss {losses[0]:.4f} -> {losses[-1]:.4f} in {took:.1f} s")
+        demo.say(f"Demo done! held-out loss {losses[0]:.6f} -> {losses[-1]:.6f} in {took:.1f} s")
     return 0
 
 

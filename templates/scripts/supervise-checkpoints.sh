@@ -4,8 +4,10 @@
 # shellcheck source=templates/scripts/sections.sh
 . sections.sh
 export most most_entries=10000 most_listed=900000 most_marker=65536 most_markers=16
-# list DEPTH FOLDER: type, size, time of modification and path of everything below
-list() { find "$2" -mindepth 1 -maxdepth "$1" ! -name '*[[:cntrl:]]*' -printf '%y %s %T@ %p\n'; }
+# list DEPTH FOLDER: type, size, time of modification and path of all below but symbolic links
+list() {
+  find "$2" -mindepth 1 -maxdepth "$1" ! -type l ! -name '*[[:cntrl:]]*' -printf '%y %s %T@ %p\n'
+}
 # Of names with numbers the highest come first: where there are too many, only old ones are left out.
 newest_first() { sort -rV -k 4; }
 keep() {

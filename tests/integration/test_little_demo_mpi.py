@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.model.cluster import CheckpointRules
+from ascendboot.model.cluster import CheckpointKind, CheckpointRules
 from ascendboot.supervise.checkpoints import Checkpoint, Found, checkpoint_query, newest
 from tests.here import Here
 from tests.unit.ranktable.examples import v10
@@ -40,6 +40,7 @@ def mpirun(
     table: Path | None = None,
     spoil: str = ":",
     resume_step: int | None = None,
+    program: tuple[Path, Path] = (Path(sys.executable), LITTLE_DEMO),
 ) -> subprocess.CompletedProcess[str]:
     kept = ("PATH", "HOME", "LANG", "TMPDIR")
     environ = {name: os.environ[name] for name in kept if name in os.environ} | {
@@ -51,8 +52,8 @@ def mpirun(
         environ["RANK_TABLE_FILE"] = str(table)
     if resume_step is not None:
         environ["ASCENDBOOT_RESUME_STEP"] = str(resume_step)
-    rank = ["bash", "-c", GIVE_EACH_RANK.format(spoil=spoil), "rank", sys.executable]
-    argv = ["mpirun", "--oversubscribe", "-np", str(ranks), *rank, str(LITTLE_DEMO), *options]
+    rank = ["bash", "-c", GIVE_EACH_RANK.format(spoil=spoil), "rank", *map(str, program)]
+    argv = ["mpirun", "--oversubscribe", "-np", str(ranks), *rank, *options]
     return subprocess.run(
         argv, env=environ, capture_output=True, text=True, timeout=300, check=False
     )
@@ -61,8 +62,13 @@ def mpirun(
 @pytest.fixture
 def table_file(tmp_path: Path) -> Path:
     """A rank table that fits."""
-    path = tmp_path.resolve() / f"hccl_json_{RANKS}p.json"
-    path.write_text(json.dumps(v10(servers=1, devices=RANKS)))
+    return table_of(tmp_path.resolve(), RANKS)
+
+
+def table_of(folder: Path, ranks: int) -> Path:
+    """A rank table of one server."""
+    path = folder / f"hccl_json_{ranks}p.json"
+    path.write_text(json.dumps(v10(servers=1, devices=ranks)))
     path.chmod(0o644)
     return path
 
@@ -103,6 +109,13 @@ def steps_of(output: str) -> dict[int, tuple[float, float]]:
     return {int(s): (float(a), float(b)) for s, a, b in re.findall(form, output, re.MULTILINE)}
 
 
+def resumes_from(folder: Path, kind: CheckpointKind) -> Found:
+    """What is found in the folder of this machine."""
+    rules = CheckpointRules(kind=kind, dir=str(folder))
+    fact = checkpoint_query(rules)
+    return newest({"n1": fact.parse(Here(folder)(fact.command).to(fact.command))}, rules)
+
+
 def test_a_job_that_resumes_with_fewer_ranks_has_the_losses_of_one_that_was_not_disturbed(
     tmp_path: Path,
 ) -> None:
@@ -110,9 +123,7 @@ def test_a_job_that_resumes_with_fewer_ranks_has_the_losses_of_one_that_was_not_
     kept = ("--checkpoints", str(tmp_path))
     undisturbed = mpirun(*options, "--steps", "40", ranks=1)
     assert mpirun(*options, *kept, "--steps", "20", ranks=4).returncode == 0
-    rules = CheckpointRules(kind="manifest", dir=str(tmp_path))
-    result = Here(tmp_path)(checkpoint_query(rules).command).to(checkpoint_query(rules).command)
-    found = newest({"n1": checkpoint_query(rules).parse(result)}, rules)
+    found = resumes_from(tmp_path, "manifest")
     assert found == Found(Checkpoint(20, f"{tmp_path}/demo-20.npz", ("n1",)))
 
     resumed = mpirun(*options, *kept, "--steps", "40", ranks=2, resume_step=20)
@@ -120,8 +131,37 @@ def test_a_job_that_resumes_with_fewer_ranks_has_the_losses_of_one_that_was_not_
     assert f"resumes from step 20: {tmp_path}/demo-20.npz" in resumed.stdout, resumed.stderr
     expected, had = steps_of(undisturbed.stdout), steps_of(resumed.stdout)
     assert sorted(had) == [24, 28, 32, 36, 40]
-    for step, losses_there in had.items():
-        assert losses_there == pytest.approx(expected[step], abs=1e-5)
+    assert had == {step: pytest.approx(expected[step], abs=1e-5) for step in had}
+
+
+def test_so_does_one_of_tensorflow_and_horovod(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    python = pytestconfig.rootpath / ".venv-tf/bin/python"
+    if not python.exists():
+        pytest.skip("there is no .venv-tf here; scripts/horovod tf builds it where Python 3.7 is")
+    folder = tmp_path.resolve()
+    program = (python, LITTLE_DEMO.with_name("main_tf.py"))
+
+    def train(ranks: int, *options: str, resume_step: int | None = None) -> str:
+        words = ("--batch", "256", "--every", "10", *options)
+        table = table_of(folder, ranks)
+        done = mpirun(*words, ranks=ranks, table=table, program=program, resume_step=resume_step)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    kept = ("--checkpoints", str(folder / "kept"))
+    undisturbed = train(1, "--steps", "40")
+    train(4, "--steps", "20", *kept)
+    found = resumes_from(folder / "kept", "tensorflow")
+    assert found == Found(Checkpoint(20, f"{folder}/kept/demo.ckpt-20", ("n1",)))
+
+    resumed = train(2, "--steps", "40", *kept, resume_step=20)
+
+    assert "resumes from step 20\n" in resumed
+    # The loss is that of rank 0 alone, on its part of the clicks.
+    expected, had = steps_of(undisturbed), steps_of(resumed)
+    assert sorted(had) == [24, 28, 32, 36, 40]
+    for step, (_, held_out) in had.items():
+        assert held_out == pytest.approx(expected[step][1], abs=1e-5)
 
 
 def refusals(done: subprocess.CompletedProcess[str]) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -232,10 +233,40 @@ def test_files_of_ranks_are_one_checkpoint() -> None:
     assert step_of("torch", listing(*names, "model_400_rank2.pt")) == 400
 
 
-def test_a_name_without_a_step_is_told() -> None:
-    found = newest({"n1": listing("ddp.pt", "events.log")}, rules("torch"))
-    told = f"n1: {D}/ddp.pt has no step in its name; save it as NAME-STEP.pt"
+@pytest.mark.parametrize("name", ["ddp.pt", "resnet50.pt", "net_rank0.pth"])
+def test_a_name_without_a_step_is_told_where_nothing_else_is_found(name: str) -> None:
+    found = newest({"n1": listing(name, "events.log")}, rules("torch"))
+    told = f"n1: {D}/{name} has no step in its name; save it as NAME-STEP.pt"
     assert found == Found(None, (told,))
+    assert newest({"n1": listing(name, "m-1.pt")}, rules("torch")).notes == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("400.pt", "m-400.pt", "llama-7b_400.pth", "epoch3-step400.pt", "step400_v2.pt"),
+        *("checkpoint-400/model.safetensors", "global_step400/mp_rank_00_model_states.pt"),
+    ],
+)
+def test_the_step_is_found_in_usual_names(name: str) -> None:
+    assert step_of("torch", listing(name)) == 400
+
+
+@pytest.mark.parametrize("kind", ["megatron", "tensorflow", "torch", "mindspore"])
+def test_a_folder_of_ten_thousand_entries_is_read_in_time(kind: CheckpointKind) -> None:
+    names = {
+        "megatron": [f"iter_{n:07d}/mp_rank_00/model.pt" for n in range(5_000)],
+        "tensorflow": [
+            f"m-{n // 2}.{('index', 'data-00000-of-00001')[n % 2]}" for n in range(10_000)
+        ],
+        "torch": [f"step_{n}/model.pt" for n in range(5_000)],
+        "mindspore": [f"rank_{n % 8}/m-1_{n // 8}.ckpt" for n in range(10_000)],
+    }
+    state = {TRACKER: "9999", "checkpoint": 'model_checkpoint_path: "m-9999"'}
+    of = listing(*names[kind], markers=state)
+    started = time.process_time()
+    assert step_of(kind, of) is not None
+    assert time.process_time() - started < 2
 
 
 # ------------------------------------------------------------------------------------ MindSpore
@@ -447,6 +478,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_script_lists_files_and_markers(folder: Path, tools: Path) -> None:
     put(folder, f"{ITER_400}/mp_rank_00/model%s.pt", "odd name\\n", "two\nlines")
+    (folder / "link").symlink_to("/")
     (folder / TRACKER).write_text("400\n")
     answer = listed(folder, "megatron", tools)
     assert isinstance(answer, Answered)
