@@ -159,7 +159,7 @@ def newest(
 
     `listings` may have the last known listing of lost nodes; it only serves to name what they had.
     On a shared folder one node's listing is enough. On local folders every needed node, by default
-    all listed ones that are not lost, must have the checkpoint.
+    all listed ones that are not lost, must have the checkpoint; one without a listing has none.
     """
     living = {name: listing for name, listing in listings.items() if name not in lost}
     seen = {name: tuple(FINDERS[rules.kind](of, rules)) for name, of in listings.items()}
@@ -167,12 +167,13 @@ def newest(
         name: {found.step: found for found in of if isinstance(found, Saved)}
         for name, of in seen.items()
     }
+    left = {name: saved[name] for name in living}
     if rules.shared:
-        best = _newest_shared({name: saved[name] for name in living}, rules)
+        best = _newest_shared(left, rules)
         notes: tuple[str, ...] = ()
     else:
         wanted = tuple(living) if needed is None else tuple(needed)
-        best = _newest_local(saved, wanted, rules)
+        best = _newest_local(left, wanted, rules)
         notes = _notes_on_local(saved, wanted, lost, best, rules)
     notes = notes or _notes_on_parts(saved, living, best, rules)
     notes += _notes_on_unusable({name: seen[name] for name in living}, best)
@@ -258,21 +259,18 @@ def _notes_on_local(
     """The newest step that left with lost nodes, or that some needed nodes do not have."""
     newer = {step for of in saved.values() for step in of if best is None or step > best.step}
     left = f"the newest that is left is step {best.step}" if best else "none is left"
-    notes: list[str] = []
     for step in sorted(newer, reverse=True):
         having = [name for name, of in saved.items() if step in of]
         gone = [name for name in having if name in lost]
         living = [name for name in having if name not in lost]
         if gone and not (living and _is_on(saved, living, step, rules)):
             noun = "its folder is" if len(gone) == 1 else "their folders are"
-            notes.append(f"step {step} died with {fold(gone)} ({noun} local); {left}")
-            break
-        absent = [name for name in wanted if name not in having]
+            return (f"step {step} died with {fold(gone)} ({noun} local); {left}",)
+        absent = [name for name in wanted if name not in living]
         if living and absent:
             every = f"every node has step {best.step}" if best else "no step is on every node"
-            notes.append(f"step {step} is not complete on {fold(absent)}; {every}")
-            break
-    return tuple(notes)
+            return (f"step {step} is not complete on {fold(absent)}; {every}",)
+    return ()
 
 
 def _notes_on_unusable(
@@ -297,7 +295,7 @@ def _notes_on_parts(
     best: Checkpoint | None,
     rules: CheckpointRules,
 ) -> tuple[str, ...]:
-    """The newest step that no rank's part is missing from on one node, but from all together."""
+    """The newest step of which all nodes together lack the parts of some ranks."""
     newer = {step for name in living for step in saved[name] if best is None or step > best.step}
     for step in sorted(newer, reverse=True):
         parts = [saved[name][step] for name in living if step in saved[name]]

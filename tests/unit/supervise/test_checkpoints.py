@@ -363,6 +363,11 @@ def test_a_checkpoint_that_only_lost_nodes_had_is_named() -> None:
     )
 
 
+def test_a_lost_node_has_nothing_even_where_it_is_needed() -> None:
+    nodes = {"n1": torch(400), "n2": torch(400)}
+    assert newest(nodes, LOCAL, needed=("n1", "n2"), lost=("n2",)).checkpoint is None
+
+
 def test_nothing_is_left_if_the_only_node_that_saved_is_lost() -> None:
     nodes = {"n1": torch(), "n2": torch(400), "n3": torch(400)}
     assert newest(nodes, LOCAL, lost=("n2", "n3")) == Found(
