@@ -12,14 +12,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.supervise.policy import (
-    DAY_S,
     OF_JOB,
     Fault,
     FaultKind,
     Limits,
     NodeState,
+    Treatment,
+    after_fault,
     common_nodes,
     first_cause,
+    healthy_again,
+    hold_s,
+    is_back,
 )
 from ascendboot.supervise.shape import Shape, World, legal_world, why_not_legal
 
@@ -363,12 +367,11 @@ class Core:
         m.pending = [(due, fault) for due, fault in m.pending if fault.node != node]
         if now.status in ("healthy", "quarantined") or now.until is not None:
             return ()
-        is_first = now.status == "absent" and not now.relapses and m.state is State.WAITING
-        if node in m.excused or is_first:
+        if node in m.excused:
             m.excused = [name for name in m.excused if name != node]
-            self._set(node, _healthy_again(now))
+            self._set(node, healthy_again(now))
         else:
-            until = m.at + _hold_s(m.limits.stable_for_s, now.relapses)
+            until = m.at + hold_s(m.limits.stable_for_s, now.relapses)
             status = "soft-quarantine" if now.status == "absent" else now.status
             self._set(node, replace(now, status=status, until=until))
             if m.state is State.WAITING and not now.relapses:
@@ -444,7 +447,7 @@ class Core:
             return ()
         for name, now in m.nodes.items():
             if now.until is not None and now.until <= m.at:
-                self._set(name, _healthy_again(now))
+                self._set(name, healthy_again(now))
         due = [fault for until, fault in m.pending if until <= m.at]
         if due and m.state in ACTIVE:
             return self._stop(due[0])
@@ -484,7 +487,9 @@ class Core:
 
     def _of_node(self, fault: Fault) -> tuple[Action, ...]:
         m = self._m
-        treatment = fault.severity.treatment if fault.kind is FaultKind.NPU_FAULT else "drop"
+        treatment: Treatment = "drop"
+        if fault.kind is FaultKind.NPU_FAULT:
+            treatment = fault.severity.treatment
         if treatment == "log":
             self._event("fault", fault.said, fault.node)
             return ()
@@ -512,7 +517,7 @@ class Core:
         m.pending.append((fault.at + wait_s, fault))
         return (Wait(fault.at + wait_s),)
 
-    def _mark(self, fault: Fault, treatment: str) -> None:
+    def _mark(self, fault: Fault, treatment: Treatment) -> None:
         """Change the condition of the node of a fault; undo it if many nodes have the same one."""
         m = self._m
         node, now = fault.node, m.nodes[fault.node]
@@ -523,7 +528,7 @@ class Core:
             m.before.setdefault(node, now)
             m.recent.append(fault)
             m.excused = [name for name in m.excused if name != node]
-            self._set(node, _worse(now, fault, treatment, m.limits.stable_for_s))
+            self._set(node, after_fault(now, fault, treatment, m.limits.stable_for_s))
         among = {*m.members, *m.before} if m.state not in (State.IDLE, State.WAITING) else m.order
         found = common_nodes(m.recent, among, m.limits.common_s)
         if found:
@@ -580,7 +585,10 @@ class Core:
         has_evidence = any(fault.kind not in OF_JOB for fault in m.faults)
         if cause.kind is FaultKind.NET_FAULT:
             self._mark(cause, "suspect")
-        m.no_progress = 0 if m.best_step > m.step_at_launch else m.no_progress + 1
+        if m.best_step > m.step_at_launch:
+            m.no_progress = 0
+        elif m.launched_at is not None or cause.kind in OF_JOB:
+            m.no_progress += 1  # a node that was found lost before the ranks began does not count
         is_common = m.common_at is not None and cause.at - m.common_at <= limits.common_s
         m.common_restarts += is_common
         self._doubt(cause if not has_evidence else None)
@@ -640,6 +648,9 @@ class Core:
             delay_s = min(limits.backoff_s * 2.0 ** min(m.exits - 1, 60), limits.backoff_cap_s)
         m.generation += 1
         m.members = chosen
+        for name in chosen:
+            if is_back(m.nodes[name]):
+                self._set(name, healthy_again(m.nodes[name]))
         m.not_before = m.at + delay_s
         m.launched_at, m.step_at_launch = None, m.best_step
         m.faults, m.pending = [], []
@@ -651,17 +662,17 @@ class Core:
         m = self._m
         healthy = self._healthy()
         world = self._world(len(healthy))
-        suspect = [name for name in m.order if m.nodes[name].status == "suspect"]
-        for more in range(1, len(suspect) + 1) if world is None else ():
+        others = self._if_needed()
+        for more in range(1, len(others) + 1) if world is None else ():
             world = self._world(len(healthy) + more)
             if world:
-                usable = {*healthy, *suspect[:more]}
+                usable = {*healthy, *others[:more]}
                 healthy = [name for name in m.order if name in usable]
                 break
         if world is None:
             return None
-        others = [name for name in healthy if name != m.doubted]
-        candidates = others if len(others) >= world.nodes else healthy
+        trusted = [name for name in healthy if name != m.doubted]
+        candidates = trusted if len(trusted) >= world.nodes else healthy
         known = set(candidates)
         chosen = self._pick(candidates, world.nodes, [n for n in m.members if n in known])
         if len(set(chosen)) != world.nodes or not set(chosen) <= known:
@@ -678,8 +689,14 @@ class Core:
 
     def _why_none(self) -> str:
         m = self._m
-        count = sum(n.status in ("healthy", "suspect") for n in m.nodes.values())
+        count = len(self._healthy()) + len(self._if_needed())
         return why_not_legal(m.shape, count, m.devices, m.limits.min_nodes)
+
+    def _if_needed(self) -> list[str]:
+        """Nodes to use only if there is no legal world without them: suspect ones, then others."""
+        m = self._m
+        suspect = [name for name in m.order if m.nodes[name].status == "suspect"]
+        return [*suspect, *(name for name in m.order if is_back(m.nodes[name]))]
 
     def _healthy(self) -> list[str]:
         return [name for name in self._m.order if self._m.nodes[name].status == "healthy"]
@@ -746,36 +763,6 @@ class Core:
                 "words": words,
             }
         )
-
-
-def _hold_s(stable_for_s: float, relapses: int) -> float:
-    """How long a node must be healthy before it is used again."""
-    return min(stable_for_s * 2.0 ** min(relapses, 30), DAY_S)
-
-
-def _worse(now: NodeState, fault: Fault, treatment: str, stable_for_s: float) -> NodeState:
-    """The condition of a node after a fault; a better one never replaces a worse one."""
-    span_s = DAY_S + _hold_s(stable_for_s, now.relapses)
-    kept = tuple(each for each in now.faults if fault.at - each[1] <= span_s)
-    code = " ".join(fault.codes) or fault.kind.value
-    is_same = now.status != "healthy" and now.until is None
-    relapses = now.relapses if is_same else now.relapses + 1 if kept else 0
-    faults = kept if is_same and code in dict(kept) else (*kept, (code, fault.at))
-    status = now.status
-    if treatment == "quarantine" or status == "quarantined":
-        status = "quarantined"
-    elif fault.kind is FaultKind.NODE_DOWN:
-        status = "absent"
-    elif treatment == "suspect":
-        status = "suspect" if status == "healthy" else status
-    elif status != "absent":
-        status = "soft-quarantine"
-    reason = now.reason if now.status == "quarantined" else fault.said
-    return NodeState(status, None, reason, relapses=relapses, faults=faults)
-
-
-def _healthy_again(now: NodeState) -> NodeState:
-    return replace(now, status="healthy", until=None, reason="")
 
 
 def _shifted(memory: _Memory, by: float) -> _Memory:

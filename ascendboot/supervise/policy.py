@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from functools import cache
 from importlib.resources import files
@@ -145,6 +145,46 @@ class Limits:
     common_s: float = 30.0
     min_nodes: int = 1
     max_nodes: int | None = None
+
+
+def hold_s(stable_for_s: float, relapses: int) -> float:
+    """Return how long (seconds) a node must be healthy before it is used again."""
+    return min(stable_for_s * 2.0 ** min(relapses, 30), DAY_S)
+
+
+def after_fault(
+    now: NodeState, fault: Fault, treatment: Treatment, stable_for_s: float
+) -> NodeState:
+    """Return the condition of a node after a fault; a better one never replaces a worse one."""
+    span_s = DAY_S + hold_s(stable_for_s, now.relapses)
+    kept = tuple(each for each in now.faults if fault.at - each[1] <= span_s)
+    code = " ".join(fault.codes) or fault.kind.value
+    is_same = now.status != "healthy" and now.until is None
+    relapses = now.relapses if is_same else now.relapses + 1 if kept else 0
+    faults = kept if is_same and code in dict(kept) else (*kept, (code, fault.at))
+    status = now.status
+    if treatment == "quarantine" or status == "quarantined":
+        status = "quarantined"
+    elif fault.kind is FaultKind.NODE_DOWN:
+        status = "absent"
+    elif treatment == "suspect":
+        status = "suspect" if status == "healthy" else status
+    elif status != "absent":
+        status = "soft-quarantine"
+    reason = now.reason if now.status == "quarantined" else fault.said
+    return NodeState(status, None, reason, relapses=relapses, faults=faults)
+
+
+def healthy_again(now: NodeState) -> NodeState:
+    """Return the condition of a node that may be used; its faults are kept."""
+    return replace(now, status="healthy", until=None, reason="")
+
+
+def is_back(now: NodeState) -> bool:
+    """Whether a node answers again after it was down, for the first time."""
+    was_down = bool(now.faults) and now.faults[-1][0] == FaultKind.NODE_DOWN.value
+    is_held = now.status == "soft-quarantine" and now.until is not None
+    return is_held and was_down and not now.relapses
 
 
 def level_of(codes: Collection[str], health: str) -> Level:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ascendboot.supervise.core import ACTIVE, Action, Core, End, Launch, State, Stop
-from ascendboot.supervise.policy import Fault, FaultKind, Limits
+from ascendboot.supervise.policy import Fault, FaultKind, Limits, is_back
 from ascendboot.supervise.shape import Shape
 
 DEVICES = 8
@@ -292,16 +292,16 @@ class World:
         reachable = {g for n, g in self.ranks.items() if n in core.members and n not in self.out}
         assert len(reachable) <= 1, reachable
         healthy = sum(now.status == "healthy" for now in core.nodes.values())
-        suspect = sum(now.status == "suspect" for now in core.nodes.values())
+        others = sum(now.status == "suspect" or is_back(now) for now in core.nodes.values())
         if core.generation != self.checked:
             assert core.generation == self.checked + 1
             assert self.open is None, "two generations at once"
             self.checked = core.generation
             sizes = self.legal_sizes(healthy)
-            expected = max(sizes) if sizes else min(self.legal_sizes(healthy + suspect))
+            expected = max(sizes) if sizes else min(self.legal_sizes(healthy + others))
             assert len(core.members) == expected
         if core.state is State.WAITING:
-            assert not self.legal_sizes(healthy + suspect), "a legal world was missed"
+            assert not self.legal_sizes(healthy + others), "a legal world was missed"
 
     def legal_sizes(self, available: int) -> list[int]:
         most = min(available, self.limits.max_nodes or available)

@@ -575,3 +575,26 @@ def test_a_generation_of_a_thousand_nodes_is_planned_quickly() -> None:
     launch = job.restart(5, DOWN, "n7")
     assert len(launch.nodes) == 1008
     assert launch.nodes[:8] == (*names[:7], "n8")
+
+
+def test_a_node_that_is_back_before_the_wait_is_used_at_once_if_it_is_needed() -> None:
+    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run()
+    job.fault(DOWN, 5, "n1")
+    job.core.stopped(6, ["n1"])
+    job.core.node_up(10, "n1")
+    assert job.core.tick(15) == (Launch(2, ("n1", "n2"), 15, None),)
+    job.core.launched(20)
+    job.fault(DOWN, 25, "n1")
+    job.core.stopped(26, ["n1"])
+    job.core.node_up(30, "n1")
+    job.core.tick(35)
+    assert (job.state(), job.status("n1")) == (State.WAITING, "soft-quarantine")
+
+
+def test_a_node_found_lost_before_the_ranks_began_is_not_missing_progress() -> None:
+    job = Job(*(f"n{n}" for n in range(1, 10)))
+    job.core.begin(0)
+    for n in range(1, 6):
+        job.fault(DOWN, n * 100, f"n{n}")
+        assert isinstance(job.again(n * 100 + 1)[0], Launch)
+    assert job.core.members == ("n6", "n7", "n8", "n9")
