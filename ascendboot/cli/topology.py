@@ -151,7 +151,7 @@ def _document(cluster: Cluster, warnings: Sequence[str]) -> dict[str, object]:
         "exit_code": 0,
         "cluster": cluster.name,
         "follows_leaves": cluster.follows_leaves and best is not None,
-        "shape": cluster.topology_shape,
+        "shape": best.shape if best else cluster.order_shape,
         "devices": list(cluster.rails),
         "cost": cost,
         "nodes": nodes,

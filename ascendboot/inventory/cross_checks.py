@@ -133,6 +133,8 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     elif source is not None and _is_system_folder(str(path)):
         words = f"{path} is a folder of the system, and setup would make it equal to code.source"
         yield ("code", "path"), f"{words}; state a folder that holds the code alone"
+    if keys.topology.shape == "pipeline" and (keys.parallel is None or keys.parallel.pp == 1):
+        yield ("topology", "shape"), "parallel.pp is missing: the number of stages; state it"
     if mode == "no-rank-table" and keys.product in hccl.WITHOUT_CM:
         words = (
             f"no-rank-table does not exist on {hccl.WITHOUT_CM[keys.product]} servers (product: "

@@ -273,11 +273,14 @@ class TopologyKeys(Keys):
         "`ranktable_tor.json`, or Slurm's `topology.conf`; servers are found by server_id, address "
         "or name.",
     )
-    shape: Literal["ring", "chain"] = key(
+    shape: Literal["auto", "ring", "chain", "halving-doubling", "pipeline"] = key(
+        "auto",
         "ring",
-        "chain",
-        "What the order is for: ring: a ring of all nodes, as HCCL and Horovod form it; chain: "
-        "pipeline stages, where the last node has no link to the first.",
+        "What the order is for: ring: a ring of all nodes; chain: the same without the link from "
+        "the last node to the first; halving-doubling: HCCL's H-D_R over 2^k nodes; pipeline: the "
+        "`parallel.pp` stages of a job, a ring each; auto: pipeline where `parallel.pp` is more "
+        "than 1, halving-doubling where `HCCL_ALGO` states level1:H-D_R or with `product: 910`, "
+        "else ring.",
     )
 
 

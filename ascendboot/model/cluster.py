@@ -18,6 +18,7 @@ from ascendboot.model.topology import (
     Shape,
     Signature,
     order_nodes,
+    shown,
 )
 
 Product = Literal["auto", "910", "a2", "a3", "a5"]
@@ -190,8 +191,8 @@ class Cluster:
     """Further variables whose values are secrets."""
     topology_order: Literal["auto", "inventory"] = "auto"
     """Whether the order of ranks follows the leaf switches where nodes state them."""
-    topology_shape: Shape = "ring"
-    """What the order is for: a ring, or a chain without the last link back."""
+    topology_shape: Shape | Literal["auto"] = "auto"
+    """What the order is for; auto: as `order_shape` finds it."""
     checkpoint: CheckpointRules | None = None
     parallel: ParallelSizes | None = None
 
@@ -277,7 +278,26 @@ class Cluster:
     @cached_property
     def leaf_order(self) -> RankOrder | None:
         """The best order by leaf switch; None if no node states a leaf."""
-        return order_nodes(self.leaves, self.topology_shape) if self.leaves else None
+        return order_nodes(self.leaves, self.order_shape, self.stages) if self.leaves else None
+
+    @property
+    def order_shape(self) -> Shape:
+        """The stated shape; else a pipeline by `parallel`, or what HCCL certainly uses, or a ring.
+
+        A 910 with 2^k servers uses halving-doubling (HCCL's manual, HCCL_ALGO).
+        """
+        if self.topology_shape != "auto":
+            return self.topology_shape
+        if self.stages > 1:
+            return "pipeline"
+        algorithm = self.env.get("HCCL_ALGO", "")
+        doubles = "level1:H-D_R" in algorithm or (not algorithm and self.product == "910")
+        return "halving-doubling" if doubles else "ring"
+
+    @property
+    def stages(self) -> int:
+        """The number of pipeline stages; 1 without a pipeline."""
+        return self.parallel.pp if self.parallel else 1
 
     @property
     def order_words(self) -> str:
@@ -290,8 +310,12 @@ class Cluster:
         if self.follows_leaves:
             return f"rank order by leaf switches: {best.words}"
         by = "topology.order" if self.own_table is None else "resources.file"
-        cheaper = f"; by leaf switches it would be {best.after}" if best.after < best.before else ""
-        return f"rank order by {by}: {best.shape} cost {best.before}{cheaper}"
+        cheaper = (
+            f"; by leaf switches it would be {shown(best.after)}"
+            if best.after < best.before
+            else ""
+        )
+        return f"rank order by {by}: {best.shape} cost {shown(best.before)}{cheaper}"
 
     def serves_from_host(self, node: Node) -> bool:
         """Whether the node's ranks run in a container and our sshd does not."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
+from math import ceil, log2
 from operator import itemgetter, ne
 from typing import Literal, TypeAlias
 
-Shape = Literal["ring", "chain"]
+Shape = Literal["ring", "chain", "halving-doubling", "pipeline"]
 Leaf: TypeAlias = str | tuple[tuple[int, str], ...]
 """The leaf of a whole node, or (device id, leaf) of each device."""
 Signature: TypeAlias = tuple[str, ...]
@@ -23,6 +24,8 @@ MOST_EXACT = 12
 _MOST_SWAPPED = 6
 """When nodes are picked, up to this many groups may be exchanged for cheaper ones."""
 _MOST_TRIED = 256
+_MOST_PERMUTED = 8
+"""Up to this many nodes, all orders are tried for halving-doubling and pipelines."""
 _MOST_STARTS = 32
 _STEPS = 2_000_000
 """Limits the search among many signatures to about one second."""
@@ -33,13 +36,15 @@ class RankOrder:
     """Nodes in an order by leaf switch, with its cost.
 
     The cost is the number of rails between neighbours whose two ends are on different leaves.
+    With halving-doubling, nodes at a distance of 2^k are neighbours with the weight 2^-k. With
+    pipeline, each stage is a ring, and nodes of stages that follow each other have the weight 0.1.
     """
 
     nodes: tuple[str, ...]
-    before: int
+    before: float
     """The cost of the order that was given."""
-    after: int
-    bound: int
+    after: float
+    bound: float
     """A proven lower bound of the cost of all orders with this first node."""
     shape: Shape = "ring"
 
@@ -52,19 +57,36 @@ class RankOrder:
     def words(self) -> str:
         """The cost before and after, as a part of a sentence."""
         if self.is_optimal and self.before == self.after:
-            return f"already optimal, {self.shape} cost {self.after}"
-        proof = "optimal" if self.is_optimal else f"at least {self.bound} in any order"
-        return f"{self.shape} cost {self.before} before, {self.after} after ({proof})"
+            return f"already optimal, {self.shape} cost {shown(self.after)}"
+        proof = "optimal" if self.is_optimal else f"at least {shown(self.bound)} in any order"
+        costs = f"{shown(self.before)} before, {shown(self.after)} after"
+        return f"{self.shape} cost {costs} ({proof})"
 
 
-def order_nodes(leaves: Mapping[str, Signature], shape: Shape = "ring") -> RankOrder:
+def shown(cost: float) -> str:
+    """A cost without digits that are not needed: `8`, `3.25`."""
+    return f"{cost:.10g}"
+
+
+def order_nodes(
+    leaves: Mapping[str, Signature], shape: Shape = "ring", stages: int = 1
+) -> RankOrder:
     """The order of least cost that begins with the first node of `leaves`.
 
     Up to 12 distinct signatures the result is exact, else a local optimum with a lower bound. An
     order that is not cheaper than the given one is not used. Within a signature nodes keep their
-    order.
+    order. Halving-doubling needs 2^k nodes, and is a ring otherwise; a pipeline needs `stages` of
+    two or more nodes each, and is a chain otherwise. These two are exact for up to 8 nodes.
     """
     names = tuple(leaves)
+    if shape == "halving-doubling":
+        if len(names) & (len(names) - 1) == 0:
+            return _in_blocks(leaves, shape, 1)
+        shape = "ring"
+    if shape == "pipeline":
+        if len(names) % stages == 0 and len(names) > stages:
+            return _in_blocks(leaves, shape, stages)
+        shape = "chain"
     groups: dict[Signature, list[str]] = {}
     for name in names:
         groups.setdefault(leaves[name], []).append(name)
@@ -73,6 +95,8 @@ def order_nodes(leaves: Mapping[str, Signature], shape: Shape = "ring") -> RankO
         return RankOrder(names, before, before, before, shape)
     keys = sorted(groups)
     tour, bound = _tour(keys, keys.index(leaves[names[0]]), closed=shape == "ring")
+    if shape == "ring" and len(keys) <= MOST_EXACT:
+        tour = _direction(tour, [len(groups[key]) for key in keys], _hops(keys))
     nodes = tuple(name for index in tour for name in groups[keys[index]])
     after = cost_of(nodes, leaves, shape)
     if after >= before:
@@ -81,7 +105,7 @@ def order_nodes(leaves: Mapping[str, Signature], shape: Shape = "ring") -> RankO
 
 
 def cost_of(order: Sequence[str], leaves: Mapping[str, Signature], shape: Shape) -> int:
-    """How many rails between neighbours in `order` cross leaves; a ring has a last link back."""
+    """How many rails between neighbours cross leaves, for a chain or a ring with its link back."""
     following = (*order[1:], *order[:1]) if shape == "ring" else order[1:]
     return sum(hop(leaves[a], leaves[b]) for a, b in zip(order, following, strict=False))
 
@@ -89,6 +113,128 @@ def cost_of(order: Sequence[str], leaves: Mapping[str, Signature], shape: Shape)
 def hop(one: Signature, other: Signature) -> int:
     """On how many rails two nodes are on different leaves."""
     return sum(map(ne, one, other))
+
+
+def _in_blocks(leaves: Mapping[str, Signature], shape: Shape, stages: int) -> RankOrder:
+    """The order for a pipeline of `stages`, or for halving-doubling over 2^k nodes."""
+    names, keys = tuple(leaves), sorted(set(leaves.values()))
+    hops, size = _hops(keys), len(leaves) // stages
+    of = {name: keys.index(signature) for name, signature in leaves.items()}
+
+    def measured(order: Sequence[str]) -> float:
+        ids = [of[name] for name in order]
+        return _of_stages(ids, hops, size) if shape == "pipeline" else _of_doubling(ids, hops)
+
+    before = measured(names)
+    if before == 0:
+        return RankOrder(names, before, before, before, shape)
+    if len(names) <= _MOST_PERMUTED:
+        nodes = min(((names[0], *rest) for rest in permutations(names[1:])), key=measured)
+        return RankOrder(nodes, before, measured(nodes), measured(nodes), shape)
+    groups = sorted(([n for n in names if of[n] == i] for i in range(len(keys))), key=len)[::-1]
+    packed = _packed(groups, size if shape == "pipeline" else 0)
+    ring = order_nodes(leaves).nodes
+    start = packed.index(names[0])
+    if shape == "pipeline":
+        begin = start - start % size
+        stage = packed[begin : begin + size]
+        turned = (*stage[start - begin :], *stage[: start - begin])
+        packed = (*turned, *packed[:begin], *packed[begin + size :])
+    else:  # the partners of all nodes stay the same
+        packed = tuple(packed[i ^ start] for i in range(len(packed)))
+    best = _exchanged(min(names, ring, packed, key=measured), of, measured)
+    sizes, shortest = [len(group) for group in groups], min(min(sorted(row)[1:]) for row in hops)
+    bound = _pipeline_bound(sizes, size) if shape == "pipeline" else _doubling_bound(sizes)
+    return RankOrder(best, before, measured(best), bound * shortest, shape)
+
+
+def _of_doubling(ids: Sequence[int], hops: Hops) -> float:
+    """The cost of recursive halving-doubling: pairs at a distance of 2^k have the weight 2^-k."""
+    cost, distance = 0.0, 1
+    while distance < len(ids):
+        pairs = sum(hops[a][ids[i ^ distance]] for i, a in enumerate(ids))
+        cost += pairs / (2 * distance)
+        distance *= 2
+    return cost
+
+
+def _direction(tour: list[int], sizes: Sequence[int], hops: Hops) -> list[int]:
+    """The direction of a ring in which halving-doubling, which HCCL may use as well, is cheaper."""
+    if sum(sizes) & (sum(sizes) - 1):
+        return tour
+    directions = (tour, [tour[0], *tour[:0:-1]])
+    return min(
+        directions, key=lambda way: _of_doubling([i for i in way for _ in range(sizes[i])], hops)
+    )
+
+
+def _of_stages(ids: Sequence[int], hops: Hops, size: int) -> float:
+    """The cost of the rings of all stages, and a tenth of the links from stage to stage."""
+    blocks = [ids[start : start + size] for start in range(0, len(ids), size)]
+    rings = sum(_length(block, hops, closed=True) for block in blocks)
+    between = sum(hops[a][b] for a, b in zip(ids, ids[size:], strict=False))
+    return (10 * rings + between) / 10
+
+
+def _packed(groups: Sequence[Sequence[str]], size: int) -> tuple[str, ...]:
+    """Whole blocks of `size` nodes of one group first; with size 0 blocks of 2^k, large first."""
+    blocks: list[Sequence[str]] = []
+    for group in groups:
+        start = 0
+        while start < len(group):
+            left = len(group) - start
+            wanted = size or 1 << (left.bit_length() - 1)
+            blocks.append(group[start : start + wanted])
+            start += wanted
+    return tuple(name for block in sorted(blocks, key=len, reverse=True) for name in block)
+
+
+def _exchanged(
+    order: Sequence[str], of: Mapping[str, int], measured: Callable[[Sequence[str]], float]
+) -> tuple[str, ...]:
+    """The order after exchanges of two nodes that make it cheaper; the first node stays."""
+    best, cost = list(order), measured(order)
+    tries, changed = _STEPS // (len(best) * len(best).bit_length()), True
+    while changed and tries > 0:
+        changed = False
+        for i, j in combinations(range(1, len(best)), 2):
+            if of[best[i]] == of[best[j]]:
+                continue
+            best[i], best[j] = best[j], best[i]
+            now, tries = measured(best), tries - 1
+            if now < cost:
+                cost, changed = now, True
+            else:
+                best[i], best[j] = best[j], best[i]
+            if tries <= 0:
+                break
+    return tuple(best)
+
+
+def _pipeline_bound(sizes: Sequence[int], size: int) -> float:
+    """A lower bound of the cost of stages of `size` nodes if groups are at a distance of 1.
+
+    A stage with several groups costs 2 or more. If there is none, as many changes from stage to
+    stage as there are groups but one cross leaves at all of their nodes.
+    """
+    mixed = sum(sizes) // size - sum(count // size for count in sizes)
+    return 2 * mixed if mixed else min(2, size * (len(sizes) - 1) / 10)
+
+
+def _doubling_bound(sizes: Sequence[int]) -> float:
+    """A lower bound of the cost of halving-doubling if any two groups are at a distance of 1.
+
+    In a hypercube of dimension n at least s(n - log2 s) edges leave a set of s corners (Harper
+    1964); the bound assumes that these are the edges with the least weights.
+    """
+    count = sum(sizes)
+    dimension = count.bit_length() - 1
+    leaving = sum(size * (dimension - log2(size)) for size in sizes) / 2
+    edges, distance, cost = ceil(leaving - 1e-9), count // 2, 0.0
+    while edges > 0:
+        cost += min(edges, count // 2) / distance
+        edges, distance = edges - count // 2, distance // 2
+    return cost
 
 
 def _tour(keys: Sequence[Signature], first: int, *, closed: bool) -> tuple[list[int], int]:
@@ -260,4 +406,4 @@ def _filled(
 
 def _price(keys: Collection[Signature]) -> int:
     """The cost of a ring of nodes with these signatures."""
-    return order_nodes({str(number): key for number, key in enumerate(keys)}).after
+    return _tour(sorted(keys), 0, closed=True)[1] if len(keys) > 1 else 0

@@ -203,6 +203,13 @@ def test_leaves_of_devices_name_each_device_once(leaf: str, text: str) -> None:
     assert problems == [f"i.yaml:2: nodes.n1.leaf: {text}"]
 
 
+def test_the_shape_of_a_pipeline_needs_its_number_of_stages() -> None:
+    text = "cluster: c\nnodes: {n1: {address: 192.0.2.1}}\ntopology: {shape: pipeline}\n"
+    problem = "i.yaml:3: topology.shape: parallel.pp is missing: the number of stages; state it"
+    assert refused(text) == [problem]
+    assert loaded(f"{text}parallel: {{pp: 2}}\n").stages == 2
+
+
 def test_without_a_user_it_is_the_operator() -> None:
     assert loaded(MINIMAL).nodes[0].ssh.user == pwd.getpwuid(os.geteuid()).pw_name
 

@@ -8,11 +8,20 @@ from dataclasses import replace
 from itertools import combinations, permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascendboot.model.cluster import Cluster, Device, Node, OwnTable, SshAccess
-from ascendboot.model.topology import MOST_EXACT, Shape, Signature, cost_of, order_nodes, pick
+from ascendboot.model.cluster import Cluster, Device, Node, OwnTable, ParallelSizes, SshAccess
+from ascendboot.model.topology import (
+    MOST_EXACT,
+    Shape,
+    Signature,
+    _doubling_bound,
+    _pipeline_bound,
+    cost_of,
+    order_nodes,
+    pick,
+)
 
 SIZES: dict[str, Signature] = {
     f"{leaf}{number}": (leaf,)
@@ -53,11 +62,11 @@ def dual(number: int) -> Signature:
     ids=["three-leaves", "two-leaves", "two-leaves-per-node", "leaf-per-rail"],
 )
 def test_the_known_vectors_hold(
-    leaves: dict[str, Signature], primary: str, costs: tuple[int, int], order: str
+    leaves: dict[str, Signature], primary: str, costs: tuple[float, float], order: str
 ) -> None:
     inventory_cost = cost_of(tuple(leaves), leaves, "ring")
     found = order_nodes({primary: leaves[primary], **leaves})
-    assert (inventory_cost, found.after) == costs
+    assert [inventory_cost, found.after] == list(costs)
     assert " ".join(found.nodes) == order
     assert found.is_optimal
 
@@ -101,6 +110,72 @@ def test_many_signatures_are_ordered_at_most_as_dearly_and_never_below_the_bound
     assert sorted(found.nodes) == sorted(given_order)
 
 
+UNEVEN: dict[str, Signature] = {f"n{i}": (leaf,) for i, leaf in enumerate("ABCABCAB")}
+
+
+def test_the_best_order_for_halving_doubling_is_not_the_best_ring() -> None:
+    ring, doubling = order_nodes(UNEVEN), order_nodes(UNEVEN, "halving-doubling")
+    as_doubling = {name: UNEVEN[name] for name in ring.nodes}
+    assert order_nodes(as_doubling, "halving-doubling").before == 3.5
+    assert (ring.after, doubling.after, doubling.bound) == (3, 3.25, 3.25)
+    assert doubling.words == "halving-doubling cost 7 before, 3.25 after (optimal)"
+    assert doubling.nodes[0] == "n0"
+
+
+def test_equal_leaves_of_2_to_the_k_nodes_are_proven_optimal_for_halving_doubling() -> None:
+    found = order_nodes({f"n{i}": (f"L{i % 4}",) for i in range(64)}, "halving-doubling")
+    assert found.is_optimal
+    assert found.nodes[0] == "n0"
+
+
+def test_stages_of_a_pipeline_are_filled_from_whole_leaves() -> None:
+    found = order_nodes({f"n{i}": (f"L{i % 3}",) for i in range(12)}, "pipeline", 3)
+    assert found.nodes == tuple(f"n{i}" for leaf in (0, 2, 1) for i in range(leaf, 12, 3))
+    assert found.words == "pipeline cost 9.8 before, 0.8 after (optimal)"
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "stages", "used"),
+    [
+        ("halving-doubling", 6, 1, "ring"),
+        ("halving-doubling", 16, 1, "halving-doubling"),
+        ("pipeline", 6, 6, "chain"),
+        ("pipeline", 6, 4, "chain"),
+        ("pipeline", 16, 4, "pipeline"),
+    ],
+)
+def test_a_shape_that_the_nodes_cannot_have_is_replaced(
+    shape: Shape, count: int, stages: int, used: str
+) -> None:
+    leaves: dict[str, Signature] = {f"n{i}": (f"L{i % 3}",) for i in range(count)}
+    assert order_nodes(leaves, shape, stages).shape == used
+
+
+@pytest.mark.parametrize(("shape", "stages"), [("halving-doubling", 1), ("pipeline", 2)])
+@given(found=st.lists(st.tuples(*[st.sampled_from("ABC")] * 2), min_size=16, max_size=16))
+@settings(deadline=None, max_examples=20)
+def test_an_order_in_blocks_is_never_dearer_and_never_below_the_bound(
+    shape: Shape, stages: int, found: list[Signature]
+) -> None:
+    leaves = {f"n{i}": signature for i, signature in enumerate(found)}
+    order = order_nodes(leaves, shape, stages)
+    assert order.bound <= order.after <= order.before
+    assert order.nodes[0] == "n0"
+    assert sorted(order.nodes) == sorted(leaves)
+    again = order_nodes({name: leaves[name] for name in order.nodes}, shape, stages)
+    assert again.before == order.after
+
+
+@pytest.mark.parametrize("shape", ["halving-doubling", "pipeline"])
+@given(found=st.lists(st.sampled_from("ABC"), min_size=8, max_size=8))
+@settings(deadline=None, max_examples=10)
+def test_the_bounds_of_orders_in_blocks_hold_for_all_orders(shape: Shape, found: list[str]) -> None:
+    exact = order_nodes({f"n{i}": (leaf,) for i, leaf in enumerate(found)}, shape, 2)
+    sizes = [found.count(leaf) for leaf in set(found)]
+    bound = _pipeline_bound(sizes, 4) if shape == "pipeline" else _doubling_bound(sizes)
+    assert bound <= exact.after
+
+
 def test_a_ring_of_three_keeps_its_order_and_a_chain_does_not() -> None:
     leaves: dict[str, Signature] = {"n0": ("A",), "n1": ("B",), "n2": ("A",)}
     assert order_nodes(leaves).nodes == ("n0", "n1", "n2")
@@ -110,14 +185,17 @@ def test_a_ring_of_three_keeps_its_order_and_a_chain_does_not() -> None:
     assert chain.words == "chain cost 2 before, 1 after (optimal)"
 
 
+@pytest.mark.parametrize("shape", ["ring", "chain", "halving-doubling", "pipeline"])
 @pytest.mark.parametrize("distinct", [64, 1024])
-def test_1024_nodes_take_less_than_two_seconds_of_processor_time(distinct: int) -> None:
+def test_1024_nodes_take_less_than_two_seconds_of_processor_time(
+    distinct: int, shape: Shape
+) -> None:
     leaves = {
         f"n{i}": tuple(f"L{rail // 2}-{i * (rail + 3) % distinct}" for rail in range(8))
         for i in range(1024)
     }
     began = time.process_time()
-    found = order_nodes(leaves)
+    found = order_nodes(leaves, shape, 16)
     took_s = time.process_time() - began
     assert found.bound <= found.after <= found.before
     assert took_s < 2
@@ -220,6 +298,25 @@ def test_the_primary_s_place_in_the_inventory_is_told_where_ranks_follow_leaves(
     assert found.master_index == 3
     assert replace(found, topology_order="inventory").master_index is None
     assert cluster(node("n1"), node("n2")).master_index is None
+
+
+def test_the_shape_follows_what_the_job_and_hccl_do() -> None:
+    found = cluster(*ALTERNATING)
+    shapes = [
+        replace(found, **changes).order_shape
+        for changes in (
+            {},
+            {"product": "910"},
+            {"product": "910", "env": {"HCCL_ALGO": "level0:NA;level1:ring"}},
+            {"env": {"HCCL_ALGO": "level0:NA;level1:H-D_R"}},
+            {"product": "910", "parallel": ParallelSizes(pp=2)},
+            {"parallel": ParallelSizes(pp=2), "topology_shape": "ring"},
+        )
+    ]
+    doubling = "halving-doubling"
+    assert shapes == ["ring", doubling, "ring", doubling, "pipeline", "ring"]
+    piped = replace(found, parallel=ParallelSizes(pp=2))
+    assert names(piped) == ["n0", "n2", "n1", "n3"]
 
 
 def test_two_nodes_are_not_ordered() -> None:
