@@ -125,6 +125,7 @@ def is_saver(path: Path | None) -> bool:
 def save(path: Path, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Write beside and rename: a process that is killed while writing leaves the one before."""
     path = of_step(path, step)
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{dist.get_rank()}.new")
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     with beside.open("wb") as file:

@@ -48,13 +48,13 @@ def test_a_job_that_resumes_with_fewer_ranks_has_the_losses_of_one_that_was_not_
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> None:
     python = with_torch(pytestconfig)
-    kept = ("--checkpoint", str(tmp_path / "ddp-STEP.pt"))
+    kept = ("--checkpoint", str(tmp_path / "kept/ddp-STEP.pt"))
     undisturbed = losses(train(python, 1, "--steps", "40"))
     before = losses(train(python, 4, "--steps", "20", *kept))
-    rules = CheckpointRules(kind="torch", dir=str(tmp_path))
+    rules = CheckpointRules(kind="torch", dir=str(tmp_path / "kept"))
     fact = checkpoint_query(rules)
     found = newest({"n1": fact.parse(Here(tmp_path)(fact.command).to(fact.command))}, rules)
-    assert found == Found(Checkpoint(20, f"{tmp_path}/ddp-20.pt", ("n1",)))
+    assert found == Found(Checkpoint(20, f"{tmp_path}/kept/ddp-20.pt", ("n1",)))
 
     printed = train(python, 2, "--steps", "40", *kept, ASCENDBOOT_RESUME_STEP="20")
 
@@ -69,8 +69,8 @@ def test_a_resume_argument_counts_before_the_variable(
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> None:
     python = with_torch(pytestconfig)
-    kept = ("--checkpoint", str(tmp_path / "ddp-STEP.pt"), "--every", "5")
+    kept = ("--checkpoint", str(tmp_path / "kept/ddp-STEP.pt"), "--every", "5")
     train(python, 1, "--steps", "10", *kept)
-    resume = ("--resume", str(tmp_path / "ddp-5.pt"))
+    resume = ("--resume", str(tmp_path / "kept/ddp-5.pt"))
     printed = train(python, 1, "--steps", "12", *kept, *resume, ASCENDBOOT_RESUME_STEP="10")
     assert "begins at step 5 of 12" in printed
