@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
-
 from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.supervise.memory import (
+    ACTIVE,
+    ENDED,
+    Action,
+    End,
+    Launch,
+    Memory,
+    State,
+    Stop,
+    Wait,
+    from_document,
+    shifted,
+    to_document,
+)
 from ascendboot.supervise.policy import (
     OF_JOB,
     Fault,
@@ -27,7 +38,8 @@ from ascendboot.supervise.policy import (
 )
 from ascendboot.supervise.shape import Shape, World, legal_world, why_not_legal
 
-SCHEMA = 1
+__all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]
+
 PERSISTS_S = 60.0
 """A fault of the levels RESTART_REQUEST and RESTART_BUSINESS stops a generation after this time."""
 NET_PERSISTS_S = 300.0
@@ -37,63 +49,6 @@ EARLY_S = 120.0
 CODE_GAVE_UP, CODE_NEEDS_OPERATOR, CODE_INTERRUPTED = 75, 93, 130
 
 
-class State(str, Enum):
-    """What supervision does now."""
-
-    IDLE = "IDLE"
-    PREFLIGHT = "PREFLIGHT"
-    LAUNCHING = "LAUNCHING"
-    RUNNING = "RUNNING"
-    DRAINING = "DRAINING"
-    STOPPING = "STOPPING"
-    DIAGNOSING = "DIAGNOSING"
-    PLANNING = "PLANNING"
-    WAITING = "WAITING"
-    DONE = "DONE"
-    GAVE_UP = "GAVE_UP"
-    NEEDS_OPERATOR = "NEEDS_OPERATOR"
-
-
-ACTIVE = (State.LAUNCHING, State.RUNNING, State.DRAINING)
-"""States in which ranks may run and no stop was ordered."""
-ENDED = (State.DONE, State.GAVE_UP, State.NEEDS_OPERATOR)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Start a generation on these nodes, not before a time (monotonic seconds)."""
-
-    generation: int
-    nodes: tuple[str, ...]
-    not_before: float
-    resume_step: int | None
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Stop all ranks of a generation, then call `stopped`."""
-
-    generation: int
-    cause: Fault
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Call `tick` at this time at the latest (monotonic seconds)."""
-
-    until: float
-
-
-@dataclass(frozen=True)
-class End:
-    """Supervision has ended with this exit code."""
-
-    state: State
-    exit_code: int
-    words: str
-
-
-Action: TypeAlias = Launch | Stop | Wait | End
 Pick: TypeAlias = Callable[[Sequence[str], int, Sequence[str]], tuple[str, ...]]
 OnEvent: TypeAlias = Callable[[Mapping[str, object]], None]
 
@@ -107,61 +62,6 @@ def keep_members(candidates: Sequence[str], count: int, keep: Sequence[str]) -> 
 
 def no_events(_event: Mapping[str, object]) -> None:
     """Report nothing."""
-
-
-@dataclass(kw_only=True)
-class _Memory:
-    """What the state file holds."""
-
-    order: tuple[str, ...]
-    """All nodes, in inventory order."""
-    nodes: dict[str, NodeState]
-    devices: int
-    shape: Shape
-    limits: Limits
-    at: float = 0.0
-    """The latest time seen."""
-    state: State = State.IDLE
-    generation: int = 0
-    members: tuple[str, ...] = ()
-    launched_at: float | None = None
-    not_before: float = 0.0
-    size: int | None = None
-    """The number of nodes that the operator asked for, at most."""
-    step: int | None = None
-    """Of the newest checkpoint now."""
-    best_step: int = -1
-    """The highest step of a checkpoint so far."""
-    step_at_launch: int = -1
-    restarts: int = 0
-    no_progress: int = 0
-    exits: int = 0
-    """Generations that a rank ended without a fault of hardware, since the last checkpoint."""
-    last_exit: tuple[int | None, int | None, int | None] | None = None
-    failed_node: str = ""
-    """Where the last generation failed, without a fault of hardware."""
-    doubted: str = ""
-    """A node that spares replace, although no fault of it was seen."""
-    faults: list[Fault] = field(default_factory=list)
-    """What was seen since the generation was launched, for the choice of its cause."""
-    pending: list[tuple[float, Fault]] = field(default_factory=list)
-    """Faults that stop the generation if they persist until a time."""
-    recent: list[Fault] = field(default_factory=list)
-    before: dict[str, NodeState] = field(default_factory=dict)
-    """The nodes of `recent`, as they were before."""
-    excused: list[str] = field(default_factory=list)
-    """Nodes that went down by a common cause: used again as soon as they answer."""
-    common_at: float | None = None
-    """When a common cause was last seen."""
-    common_restarts: int = 0
-    """Restarts by a common cause since the last checkpoint."""
-    deadline: float = 0.0
-    """When WAITING ends, or DIAGNOSING."""
-    is_interrupted: bool = False
-    end: End | None = None
-
-
-_MEMORY = TypeAdapter(_Memory)
 
 
 class Core:
@@ -181,7 +81,7 @@ class Core:
         *,
         on_event: OnEvent = no_events,
     ) -> None:
-        self._m = _Memory(
+        self._m = Memory(
             order=tuple(nodes),
             nodes={name: NodeState() for name in nodes},
             devices=devices,
@@ -239,7 +139,7 @@ class Core:
 
     def to_json(self) -> dict[str, Any]:
         """Return the contents of the state file."""
-        return {"schema": SCHEMA, **_MEMORY.dump_python(self._m, mode="json")}
+        return to_document(self._m)
 
     @classmethod
     def from_json(
@@ -258,22 +158,9 @@ class Core:
         Raises:
             AscendbootError: the document is not a state file of this version.
         """
-        found = dict(document)
-        if found.pop("schema", None) != SCHEMA:
-            raise AscendbootError(
-                f"state of supervision: schema is {document.get('schema')!r}, not {SCHEMA}; "
-                "use the version of ascendboot that wrote it"
-            )
-        try:
-            memory = _MEMORY.validate_python(found)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise AscendbootError(
-                f"state of supervision: {where}: {first['msg']}; remove the file to start again"
-            ) from error
+        memory = from_document(document)
         core = cls((), memory.devices, memory.shape, memory.limits, pick, on_event=on_event)
-        core._m = memory if at is None else _shifted(memory, at - memory.at)
+        core._m = memory if at is None else shifted(memory, at - memory.at)
         return core
 
     def begin(self, at: float) -> tuple[Action, ...]:
@@ -763,31 +650,3 @@ class Core:
                 "words": words,
             }
         )
-
-
-def _shifted(memory: _Memory, by: float) -> _Memory:
-    """The same memory on a clock with another beginning."""
-
-    def moved(at: float | None) -> float | None:
-        return None if at is None else at + by
-
-    def node(now: NodeState) -> NodeState:
-        faults = tuple((code, at + by) for code, at in now.faults)
-        return replace(now, until=moved(now.until), faults=faults)
-
-    def fault(seen: Fault) -> Fault:
-        return replace(seen, at=seen.at + by)
-
-    return replace(
-        memory,
-        at=memory.at + by,
-        launched_at=moved(memory.launched_at),
-        not_before=memory.not_before + by,
-        deadline=memory.deadline + by,
-        common_at=moved(memory.common_at),
-        nodes={name: node(now) for name, now in memory.nodes.items()},
-        before={name: node(now) for name, now in memory.before.items()},
-        faults=[fault(each) for each in memory.faults],
-        recent=[fault(each) for each in memory.recent],
-        pending=[(until + by, fault(each)) for until, each in memory.pending],
-    )

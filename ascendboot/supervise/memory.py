@@ -1,0 +1,185 @@
+"""What supervision knows and orders: states, actions, and the contents of the state file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from ascendboot.errors import AscendbootError
+from ascendboot.supervise.policy import Fault, Limits, NodeState
+from ascendboot.supervise.shape import Shape
+
+SCHEMA = 1
+
+
+class State(str, Enum):
+    """What supervision does now."""
+
+    IDLE = "IDLE"
+    PREFLIGHT = "PREFLIGHT"
+    LAUNCHING = "LAUNCHING"
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    STOPPING = "STOPPING"
+    DIAGNOSING = "DIAGNOSING"
+    PLANNING = "PLANNING"
+    WAITING = "WAITING"
+    DONE = "DONE"
+    GAVE_UP = "GAVE_UP"
+    NEEDS_OPERATOR = "NEEDS_OPERATOR"
+
+
+ACTIVE = (State.LAUNCHING, State.RUNNING, State.DRAINING)
+"""States in which ranks may run and no stop was ordered."""
+ENDED = (State.DONE, State.GAVE_UP, State.NEEDS_OPERATOR)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start a generation on these nodes, not before a time (monotonic seconds)."""
+
+    generation: int
+    nodes: tuple[str, ...]
+    not_before: float
+    resume_step: int | None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop all ranks of a generation, then call `stopped`."""
+
+    generation: int
+    cause: Fault
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Call `tick` at this time at the latest (monotonic seconds)."""
+
+    until: float
+
+
+@dataclass(frozen=True)
+class End:
+    """Supervision has ended with this exit code."""
+
+    state: State
+    exit_code: int
+    words: str
+
+
+Action: TypeAlias = Launch | Stop | Wait | End
+
+
+@dataclass(kw_only=True)
+class Memory:
+    """What the state file holds."""
+
+    order: tuple[str, ...]
+    """All nodes, in inventory order."""
+    nodes: dict[str, NodeState]
+    devices: int
+    shape: Shape
+    limits: Limits
+    at: float = 0.0
+    """The latest time seen."""
+    state: State = State.IDLE
+    generation: int = 0
+    members: tuple[str, ...] = ()
+    launched_at: float | None = None
+    not_before: float = 0.0
+    size: int | None = None
+    """The number of nodes that the operator asked for, at most."""
+    step: int | None = None
+    """Of the newest checkpoint now."""
+    best_step: int = -1
+    """The highest step of a checkpoint so far."""
+    step_at_launch: int = -1
+    restarts: int = 0
+    no_progress: int = 0
+    exits: int = 0
+    """Generations that a rank ended without a fault of hardware, since the last checkpoint."""
+    last_exit: tuple[int | None, int | None, int | None] | None = None
+    failed_node: str = ""
+    """Where the last generation failed, without a fault of hardware."""
+    doubted: str = ""
+    """A node that spares replace, although no fault of it was seen."""
+    faults: list[Fault] = field(default_factory=list)
+    """What was seen since the generation was launched, for the choice of its cause."""
+    pending: list[tuple[float, Fault]] = field(default_factory=list)
+    """Faults that stop the generation if they persist until a time."""
+    recent: list[Fault] = field(default_factory=list)
+    before: dict[str, NodeState] = field(default_factory=dict)
+    """The nodes of `recent`, as they were before."""
+    excused: list[str] = field(default_factory=list)
+    """Nodes that went down by a common cause: used again as soon as they answer."""
+    common_at: float | None = None
+    """When a common cause was last seen."""
+    common_restarts: int = 0
+    """Restarts by a common cause since the last checkpoint."""
+    deadline: float = 0.0
+    """When WAITING ends, or DIAGNOSING."""
+    is_interrupted: bool = False
+    end: End | None = None
+
+
+_MEMORY = TypeAdapter(Memory)
+
+
+def to_document(memory: Memory) -> dict[str, Any]:
+    """Return the contents of the state file."""
+    return {"schema": SCHEMA, **_MEMORY.dump_python(memory, mode="json")}
+
+
+def from_document(document: Mapping[str, Any]) -> Memory:
+    """Read the contents of a state file.
+
+    Raises:
+        AscendbootError: the document is not a state file of this version.
+    """
+    found = dict(document)
+    if found.pop("schema", None) != SCHEMA:
+        raise AscendbootError(
+            f"state of supervision: schema is {document.get('schema')!r}, not {SCHEMA}; "
+            "use the version of ascendboot that wrote it"
+        )
+    try:
+        return _MEMORY.validate_python(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise AscendbootError(
+            f"state of supervision: {where}: {first['msg']}; remove the file to start again"
+        ) from error
+
+
+def shifted(memory: Memory, by: float) -> Memory:
+    """Return the same memory for a clock that began earlier or later (seconds)."""
+
+    def moved(at: float | None) -> float | None:
+        return None if at is None else at + by
+
+    def node(now: NodeState) -> NodeState:
+        faults = tuple((code, at + by) for code, at in now.faults)
+        return replace(now, until=moved(now.until), faults=faults)
+
+    def fault(seen: Fault) -> Fault:
+        return replace(seen, at=seen.at + by)
+
+    return replace(
+        memory,
+        at=memory.at + by,
+        launched_at=moved(memory.launched_at),
+        not_before=memory.not_before + by,
+        deadline=memory.deadline + by,
+        common_at=moved(memory.common_at),
+        nodes={name: node(now) for name, now in memory.nodes.items()},
+        before={name: node(now) for name, now in memory.before.items()},
+        faults=[fault(each) for each in memory.faults],
+        recent=[fault(each) for each in memory.recent],
+        pending=[(until + by, fault(each)) for until, each in memory.pending],
+    )
