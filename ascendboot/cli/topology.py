@@ -100,7 +100,7 @@ def _columns(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     order, rails = cluster.rank_order, cluster.rails
     if not rails:
         return {"leaf": tuple(cluster.leaves[node.name][0] for node in order)}
-    by_rail = zip(*(cluster.leaves[node.name] for node in order), strict=True)
+    by_rail = zip(*(cluster.leaves[node.name][: len(rails)] for node in order), strict=True)
     groups = grouped((leaves, rail) for rail, leaves in zip(rails, by_rail, strict=True))
     return {f"devices {runs(ids)}": leaves for leaves, ids in groups.items()}
 
@@ -120,17 +120,14 @@ def _table(cluster: Cluster) -> Iterator[str]:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         yield f"  {'  '.join(padded)}".rstrip()
     yield ""
+    cores = dict(cluster.cores)
     for leaf, names in _nodes_by_leaf(cluster).items():
-        yield f"leaf {leaf}: {fold(names)}"
+        core = f" ({cores[leaf]})" if leaf in cores else ""
+        yield f"leaf {leaf}{core}: {fold(names)}"
 
 
 def _nodes_by_leaf(cluster: Cluster) -> dict[str, list[str]]:
-    pairs = {
-        (leaf, node.name): None
-        for node in cluster.nodes
-        for leaf in cluster.leaves[node.name]
-        if leaf not in {"-", f"?{node.name}"}
-    }
+    pairs = {(leaf, node.name): None for node in cluster.nodes for leaf in node.leaf_names}
     return grouped(sorted(pairs))
 
 
@@ -142,7 +139,7 @@ def _document(cluster: Cluster, warnings: Sequence[str]) -> dict[str, object]:
             "node_rank": rank,
             "node": node.name,
             "before": places[node.name],
-            "leaves": list(cluster.leaves.get(node.name, ())),
+            "leaves": list(cluster.leaves.get(node.name, ())[: len(cluster.rails) or 1]),
         }
         for rank, node in enumerate(cluster.rank_order)
     ]

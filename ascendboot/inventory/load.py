@@ -62,6 +62,12 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     if with_own_table and keys.resources.file is not None and not sheet.problems:
         own_table, nodes = _use_own_table(sheet, keys, nodes, keys.resources.file)
     sheet.refuse_if_problems()
+    return _cluster(file, keys, nodes, own_table)
+
+
+def _cluster(
+    file: str, keys: InventoryKeys, nodes: tuple[Node, ...], own_table: OwnTable | None
+) -> Cluster:
     return Cluster(
         name=keys.cluster,
         nodes=nodes,
@@ -88,6 +94,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         env=environment(keys),
         secret_env=keys.secret_names,
         topology_order=keys.topology.order,
+        cores=tuple(sorted(keys.topology.cores.items())),
         topology_shape=keys.topology.shape,
         checkpoint=_checkpoint(keys),
         parallel=ParallelSizes(**keys.parallel.model_dump()) if keys.parallel else None,
@@ -134,13 +141,20 @@ def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...
 
 
 def _imported(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes with the leaf switches of `topology.leaves`; reports its problem."""
-    if keys.topology.leaves is None or sheet.problems:
+    """The nodes with the leaf switches of `topology.leaves`; reports problems of `topology`."""
+    if sheet.problems:
         return nodes
-    try:
-        return with_leaves(nodes, keys.topology.leaves)
-    except (RankTableError, ValueError) as error:
-        sheet.report(sheet.mark.at("topology", "leaves"), str(error))
+    if keys.topology.leaves is not None:
+        try:
+            nodes = with_leaves(nodes, keys.topology.leaves)
+        except (RankTableError, ValueError) as error:
+            sheet.report(sheet.mark.at("topology", "leaves"), str(error))
+            return nodes
+    known = {leaf for node in nodes for leaf in node.leaf_names}
+    for leaf in keys.topology.cores:
+        if leaf not in known:
+            text = no_such("leaf", leaf, sorted(known), sheet)
+            sheet.report(sheet.mark.at("topology", "cores", leaf), text)
     return nodes
 
 

@@ -265,6 +265,12 @@ class TopologyKeys(Keys):
         "neighbours are on one leaf, otherwise as inventory; inventory: the primary first, then "
         "as in this file. A `resources.file` has its own order.",
     )
+    cores: Annotated[dict[str, values.Line], Kind("a mapping of leaf switches to groups")] = key(
+        {},
+        {"leaf-1": "pod-1", "leaf-2": "pod-1"},
+        "The group of each leaf switch, such as its pod: all of these leaf switches reach each "
+        "other without the core. A link between groups costs twice as much.",
+    )
     leaves: values.PathHere | None = unset(
         "none: only what nodes state as `leaf`",
         "ranktable_tor.json",

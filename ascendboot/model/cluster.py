@@ -87,6 +87,13 @@ class Node:
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Environment variables of its ranks only; they override those of the cluster."""
 
+    @property
+    def leaf_names(self) -> frozenset[str]:
+        """The leaf switches of the node and of its devices."""
+        if isinstance(self.leaf, tuple):
+            return frozenset(leaf for _, leaf in self.leaf)
+        return frozenset([self.leaf] if self.leaf else ())
+
     def leaf_of(self, device_id: int) -> str | None:
         """The leaf switch of a device; None: not stated."""
         return dict(self.leaf).get(device_id) if isinstance(self.leaf, tuple) else self.leaf
@@ -191,6 +198,8 @@ class Cluster:
     """Further variables whose values are secrets."""
     topology_order: Literal["auto", "inventory"] = "auto"
     """Whether the order of ranks follows the leaf switches where nodes state them."""
+    cores: tuple[tuple[str, str], ...] = ()
+    """The group, such as a pod, of each leaf switch; a link between groups costs twice as much."""
     topology_shape: Shape | Literal["auto"] = "auto"
     """What the order is for; auto: as `order_shape` finds it."""
     checkpoint: CheckpointRules | None = None
@@ -269,11 +278,15 @@ class Cluster:
         """The leaf switch of each rail by node, in the given order; empty if no node states one.
 
         An unknown leaf counts as a leaf of its own, `?NODE`; a device that is not used as `-`.
+        With `cores`, the group of each leaf switch follows.
         """
         if all(node.leaf is None for node in self.nodes):
             return {}
-        rails = self.rails
-        return {node.name: _signature(node, rails) for node in self.given_order}
+        rails, cores = self.rails, dict(self.cores)
+        leaves = {node.name: _signature(node, rails) for node in self.given_order}
+        if not cores:
+            return leaves
+        return {n: (*own, *(cores.get(leaf, "") for leaf in own)) for n, own in leaves.items()}
 
     @cached_property
     def leaf_order(self) -> RankOrder | None:

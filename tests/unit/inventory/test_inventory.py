@@ -210,6 +210,21 @@ def test_the_shape_of_a_pipeline_needs_its_number_of_stages() -> None:
     assert loaded(f"{text}parallel: {{pp: 2}}\n").stages == 2
 
 
+def test_groups_of_leaves_name_leaves_that_nodes_have() -> None:
+    text = """\
+cluster: c
+nodes: {n1: {address: 192.0.2.1, leaf: leaf-1}}
+topology:
+  cores:
+    leaf-1: pod-1
+    leaf-x: pod-2
+"""
+    assert refused(text) == [
+        'i.yaml:6: topology.cores.leaf-x: no leaf is called "leaf-x"; did you mean "leaf-1"?'
+    ]
+    assert loaded(text.replace("    leaf-x: pod-2\n", "")).cores == (("leaf-1", "pod-1"),)
+
+
 def test_without_a_user_it_is_the_operator() -> None:
     assert loaded(MINIMAL).nodes[0].ssh.user == pwd.getpwuid(os.geteuid()).pw_name
 

@@ -94,7 +94,7 @@ def test_the_first_example_shows_every_key() -> None:
     }
     assert "# file: " in text  # it would be read
     assert "# leaves: " in text
-    shown = {"resources": {"file"}, "topology": {"leaves"}}
+    shown = {"resources": {"file"}, "topology": {"cores", "leaves"}}
     for name, model in sections.items():
         assert set(whole[name]) | shown.get(name, set()) == set(model.model_fields)
 

@@ -293,6 +293,15 @@ def test_a_cluster_is_ordered_by_leaf_with_its_primary_first() -> None:
     )
 
 
+def test_leaves_of_one_group_stay_together() -> None:
+    leaves = ["A", "B", "C", "D", "A", "C"]
+    cores = (("A", "x"), ("B", "y"), ("C", "x"), ("D", "y"))
+    found = cluster(*(node(f"n{i}", leaf=leaf) for i, leaf in enumerate(leaves)), cores=cores)
+    assert names(found) == ["n0", "n4", "n2", "n5", "n3", "n1"]
+    assert found.leaves["n3"] == ("D", "y")
+    assert found.order_words.endswith("ring cost 10 before, 6 after (optimal)")
+
+
 def test_the_primary_s_place_in_the_inventory_is_told_where_ranks_follow_leaves() -> None:
     found = cluster(*ALTERNATING, primary_name="n3")
     assert found.master_index == 3
