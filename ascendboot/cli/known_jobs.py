@@ -113,9 +113,10 @@ def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[Know
     """Return the jobs to query, newest first; at least one.
 
     These are unfinished jobs and the last finished one, also preflights that were not followed to
-    their end.
+    their end, and generations of supervised jobs.
     """
-    plans = (*state.runs.glob(f"*/{PLAN_FILE}"), *state.runs.glob(f"*/{PREFLIGHT}/{PLAN_FILE}"))
+    places = ("*", f"*/{PREFLIGHT}", "*/g[0-9]*")
+    plans = [plan for place in places for plan in state.runs.glob(f"{place}/{PLAN_FILE}")]
     # Newest first: the id of a run begins with its time.
     folders = sorted((path.parent for path in plans), reverse=True)
     if job_id is not None:

@@ -53,6 +53,9 @@ class Timeouts:
     """For reopening a lost connection."""
     drain_s: float = 10.0
     """For the next byte of an incomplete log."""
+    node_s: float = float("inf")
+    """A node without a sign of life for this time is connected anew; if that fails, it counts as
+    lost and the job is ended. By default only its launcher notices."""
 
 
 @dataclass(eq=False)
@@ -194,12 +197,16 @@ class Reconnector:
         """Whether its connection is being reopened."""
         return node in self._reconnecting
 
-    def reconnect(self, node: str) -> None:
-        """Start to reopen the connection to a node."""
+    def reconnect(self, node: str, *, is_silent: bool = False) -> None:
+        """Start to reopen the connection to a node; the old one of a silent node is not tried."""
         if not self.is_reconnecting(node):
             self._reconnecting.add(node)
             thread = threading.Thread(
-                target=self._work, args=(node,), name=f"lifeline {node}", daemon=True
+                target=self._work,
+                args=(node,),
+                kwargs={"is_silent": is_silent},
+                name=f"lifeline {node}",
+                daemon=True,
             )
             self._threads[node] = thread
             thread.start()
@@ -220,38 +227,56 @@ class Reconnector:
         """Start no further attempt."""
         self._over.set()
 
-    def _work(self, node: str) -> None:
+    def _work(self, node: str, *, is_silent: bool) -> None:
         why: NodeError | None = None
         try:
-            self._resume(node)
+            self._resume(node, is_silent=is_silent)
         except NodeError as error:
             why = error
         finally:  # before the message: its reader waits while a node is reconnecting
             self._reconnecting.discard(node)
             self.on_end(Reconnected(node, why))
 
-    def _resume(self, node: str) -> None:
+    def _resume(self, node: str, *, is_silent: bool) -> None:
         """Follow a node again, over its old connection if that still works.
 
         Raises:
             NodeError: it failed; an UnreachableError when the time is over.
         """
-        lost_at = time.monotonic()
-        transport = self.transports[node]
+        since = time.monotonic()
+        if is_silent or self._has_lost(node):
+            self._connect_anew(node, since)
+            self._check_folder(self.transports[node])
+        self.follow(node, self.transports[node])
+
+    def _has_lost(self, node: str) -> bool:
+        """Whether the connection to a node is lost and can be opened anew.
+
+        Raises:
+            NodeError: the job's folder is gone, or nothing can open another connection.
+        """
         try:
-            self._check_folder(transport)
+            self._check_folder(self.transports[node])
         except UnreachableError as error:
             if self.connect is None:
                 raise
             self.tell(f"{error}; connecting again; the job continues")
-            transport = self._connected(node, self.connect, until=lost_at + self.within_s)
-            self.transports[node] = transport
-            away_s = time.monotonic() - lost_at
-            words = f"{node}: its connection was lost, and was reopened after {away_s:.0f} s"
-            self.tell(words)
-            self.progress.notes += (f"{words}; the job continued",)
-            self._check_folder(transport)
-        self.follow(node, transport)
+            return True
+        return False
+
+    def _connect_anew(self, node: str, since: float) -> None:
+        """Replace the connection to a node that was lost at `since`.
+
+        Raises:
+            NodeError: it failed, or there is no way to connect.
+        """
+        if self.connect is None:
+            raise UnreachableError(node, "its connection is silent")
+        self.transports[node] = self._connected(node, self.connect, until=since + self.within_s)
+        away_s = time.monotonic() - since
+        words = f"{node}: its connection was lost, and was reopened after {away_s:.0f} s"
+        self.tell(words)
+        self.progress.notes += (f"{words}; the job continued",)
 
     def _connected(
         self, node: str, connect: Callable[[str], Transport], *, until: float

@@ -49,7 +49,7 @@ def report_on(
     ends = _ends(plan, progress, output)
     progress = _final_progress(plan, progress, ends, clocks)
     words = _first_words(plan, progress, output, clocks)
-    lost = _lost_nodes(ends, words)
+    lost = tuple(progress.lost) or _lost_nodes(ends, words)
     was_ended = progress.interrupted or progress.not_started or progress.stopped or progress.hung
     failure, cause, message = None, None, _launcher_summary(words)
     if progress.has_failed and not was_ended:

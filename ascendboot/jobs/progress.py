@@ -76,6 +76,8 @@ class Progress:
     """Why it was stopped as hung; empty when it was not."""
     not_started: str = ""
     """Why the job was not started; empty when it was."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """The nodes whose loss ended the job, and what was seen."""
     full_disks: dict[str, str] = field(default_factory=dict)
     """The job's folder by node whose disk is almost full."""
     unsure: tuple[str, ...] = ()
@@ -88,6 +90,7 @@ class Progress:
         return bool(
             (self.launcher_over and self.launcher_code != 0)
             or self.endings
+            or self.lost
             or any(end.exit_code for end in self.ended.values())
         )
 

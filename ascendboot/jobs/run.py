@@ -29,6 +29,8 @@ from ascendboot.transport.api import Transport
 
 _SHOWN_SURVIVORS = 5
 _NEVER = float("inf")
+_LOOK_S = 1.0
+"""How often nodes are looked at for signs of life."""
 _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing; make room there"
 
 
@@ -44,6 +46,7 @@ def run(
     limits: follow.Timeouts | None = None,
     hangs: HangRules | None = None,
     connect: Callable[[str], Transport] | None = None,
+    progress: Progress | None = None,
     forks: int,
 ) -> JobReport:
     """Start the job, follow it, end remaining processes, and report.
@@ -52,7 +55,7 @@ def run(
     whole lines `NODE:RANK | text`, one block at a time, from other threads; `prefix` returns the
     part before the text for a node and rank. `hangs` is what to do about a job that makes no
     progress, by default nothing. `connect` reopens a lost connection to a node; without it the
-    node stays lost.
+    node stays lost. `progress` is what events are noted in, for a caller that wants to read it.
 
     Raises:
         UnreachableError: the primary was lost for good while the job ran; the job continues there.
@@ -66,6 +69,7 @@ def run(
         limits=limits or follow.Timeouts(),
         hangs=hangs or HangRules(),
         forks=forks,
+        progress=progress or Progress(),
     )
     try:
         prepare(plan, following.transports, forks=forks)
@@ -142,7 +146,7 @@ class Following:
         )
         try:
             if started := self._started(followers):
-                self._follow(followers.nodes[plan.primary], reconnector)
+                self._follow(followers.nodes, reconnector)
                 self._clean_up(followers, reconnector)
         except (UnreachableError, KeyboardInterrupt):
             raise  # the job continues, as the message states
@@ -181,18 +185,20 @@ class Following:
             self.progress.not_started = f"{what}\n{not_started_anywhere(self.plan.job_id)}"
         return False
 
-    def _follow(self, primary: NodeLogs, reconnector: follow.Reconnector) -> None:
+    def _follow(self, nodes: Mapping[str, NodeLogs], reconnector: follow.Reconnector) -> None:
         """Wait for the end of a job that was just started; end it if necessary.
 
         Raises:
             UnreachableError: the primary was lost; the job continues there.
         """
+        primary = nodes[self.plan.primary]
         self._start_by = time.monotonic() + self.limits.start_s
         while not self._over:
-            timeout_s = None  # while the primary reconnects
+            timeout_s = self._look_at_nodes(nodes, reconnector)
             if not reconnector.is_reconnecting(self.plan.primary):
                 left_s = min(self._start_by, self._end_by) - time.monotonic()
-                timeout_s = max(0.0, min(self.limits.silence_s - primary.silent_s, left_s))
+                left_s = max(0.0, min(self.limits.silence_s - primary.silent_s, left_s))
+                timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
             try:
                 message = self._inbox.get(timeout=timeout_s)
             except queue.Empty:
@@ -215,9 +221,21 @@ class Following:
                     else:
                         self._note(event)
 
+    def _look_at_nodes(
+        self, nodes: Mapping[str, NodeLogs], reconnector: follow.Reconnector
+    ) -> float | None:
+        """Connect anew to silent nodes; return when to look again, None: never."""
+        at_most_s = self.limits.node_s
+        if at_most_s == _NEVER:
+            return None
+        for name, node in nodes.items():
+            if node.silent_s >= at_most_s and name not in self.progress.lost:
+                reconnector.reconnect(name, is_silent=True)
+        return _LOOK_S
+
     def _on_timeout(self, silent_s: float) -> None:
         now = time.monotonic()
-        if silent_s >= self.limits.silence_s:
+        if silent_s >= self.limits.silence_s and self.limits.node_s == _NEVER:
             raise self._lost_primary(f"no data for {silent_s:.0f} s")
         if now >= self._start_by:
             missing = {rank.rank for rank in self.plan.ranks} - self.progress.started
@@ -256,6 +274,11 @@ class Following:
 
     def _on_reconnected(self, back: follow.Reconnected) -> None:
         """Continue with a reconnected node; without the primary no job can be followed."""
+        if isinstance(back.error, UnreachableError) and self.limits.node_s < _NEVER:
+            self.progress.lost[back.node] = back.error.message
+            self._watch.forget(back.node)
+            self._over = True  # the cleanup ends what is left of the job on the others
+            return
         if back.node != self.plan.primary:
             return  # the cleanup at the end of the job queries that node
         if isinstance(back.error, UnreachableError):
@@ -303,6 +326,7 @@ class Following:
         """
         progress, nodes = self.progress, self.plan.nodes
         lost = {nodes[number] for number in progress.left}  # an elastic job continues without them
+        lost |= progress.lost.keys()
         found = self._terminate_all()
         # If only the connection to a node was lost, its ranks may still run: connect again.
         gone = [n for n in nodes if isinstance(found[n], UnreachableError) and n not in lost]
@@ -336,7 +360,12 @@ class Following:
 
     def _terminate_all(self) -> dict[str, stop.Terminated | NodeError]:
         """End remaining processes on all nodes; a second Ctrl-C ends all waiting."""
-        nodes = self.plan.nodes
+        lost = self.progress.lost
+        nodes = [node for node in self.plan.nodes if node not in lost]
+        gone = {node: UnreachableError(node, why) for node, why in lost.items()}
+        return gone | self._terminate_on(nodes)
+
+    def _terminate_on(self, nodes: Sequence[str]) -> dict[str, stop.Terminated | NodeError]:
         if self.interrupts.count > 1:
             return self._terminate(nodes, linger_s=0.0, grace_s=0.0)
         linger_s = stop.LINGER_S if self.progress.launcher_over else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from ascendboot.transport.api import FileWrite
 PLAN_FILE = "plan.json"
 PREFLIGHT = "preflight"
 """Folder, in that of a run, of the preflight before its job."""
+_PART: Final = re.compile(rf"{PREFLIGHT}|g[0-9]{{1,6}}")
+"""Folder, in that of a run, of its preflight or of a generation of its supervised job."""
 LAUNCHER_LOG = "launcher.log"
 TORCH_LOGS = "torchelastic"
 """Folder in the job's folder for the error files of scripts with torchelastic's `@record`."""
@@ -103,6 +106,10 @@ class LaunchRequest:
     """ADDRESS/PORT on the primary that must be free; empty: not checked."""
     notes: tuple[str, ...] = ()
     """Notes about the time before the start, for the report."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """More variables of every rank."""
+    files: tuple[FileWrite, ...] = ()
+    """More files for the job's folder on every node."""
 
     @property
     def folder(self) -> PurePosixPath:
@@ -298,13 +305,18 @@ def preflight_id(job_id: str) -> str:
     return f"{job_id}.{PREFLIGHT}"
 
 
+def generation_id(job_id: str, generation: int) -> str:
+    """Return the id of one generation of a supervised job."""
+    return f"{job_id}.g{generation}"
+
+
 def record_folder(runs: Path, job_id: str) -> Path | None:
-    """Return the folder of the record of a job or preflight; None if the id is not valid."""
-    run_id = job_id.removesuffix(preflight_id(""))
+    """Return the folder of the record of a job, preflight or generation; None: no valid id."""
+    run_id, _, part = job_id.rpartition(".")
+    if _PART.fullmatch(part) is None:
+        run_id, part = job_id, ""
     run = runs / run_id
-    if run.parent != runs:
-        return None
-    return run if run_id == job_id else run / PREFLIGHT
+    return run / part if run.parent == runs else None
 
 
 def record_of(plan: LaunchPlan, *, started: str, clocks: NodeClocks) -> dict[str, object]:

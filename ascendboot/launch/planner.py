@@ -74,6 +74,7 @@ def _program(
         **({"ASCENDBOOT_SPREADS_FAILURE": "1"} if launcher.traits.spreads_failure else {}),
         **({} if launcher.traits.sets_meeting else request.meeting),
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
+        **request.variables,
         "ASCENDBOOT_DEVICES": ",".join(str(slot.device_id) for slot in request.placement.slots),
         "ASCENDBOOT_WORKDIR": str(workdir),
         "ASCENDBOOT_GRACE": f"{request.grace_s:.1f}",
@@ -119,6 +120,7 @@ def _files(
             if r.node == node.name
         )
         files.append((node.name, FileWrite(folder / "ranks", places.encode(), 0o644)))
+        files += ((node.name, file) for file in request.files)
         if request.master_index is not None:
             # The names are those of the vendor's rank-table routing; rank-exec exports them.
             numbers = {"RANK_AFTER_ACC": node_rank, "MASTER_INDEX": request.master_index}

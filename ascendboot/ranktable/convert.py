@@ -81,6 +81,17 @@ def merge(tables: Sequence[Table]) -> Table:
     return merged
 
 
+def subset(table: Table, ranks: Sequence[int]) -> Table:
+    """Some ranks of a table in this order, renumbered from 0; those of a server stand together.
+
+    Raises:
+        RankTableError: it lacks one of the ranks.
+    """
+    if lacking := sorted({*ranks} - {row.rank for row in table.rows}):
+        raise RankTableError(f"could not be reduced: it has no rank {lacking[0]}")
+    return table.only(ranks)
+
+
 @dataclass(frozen=True)
 class Host:
     """A host that a hostfile may name: its `server_id`, and the addresses of its devices."""

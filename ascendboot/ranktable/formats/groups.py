@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -107,6 +108,10 @@ class GroupTable(parts.Table):
             devices.setdefault(row.server, []).append(device)
         servers = [Server(server_id=i, device=tuple(found)) for i, found in devices.items()]
         return RankTable(server_list=tuple(servers))
+
+    def only(self, ranks: Sequence[int]) -> parts.Table:
+        """These ranks; HCCL numbers them by their servers, whatever order is wanted."""
+        return _from_servers(self.to_servers().only(ranks)).table
 
 
 def _from_servers(table: RankTable) -> parts.Converted:

@@ -106,6 +106,11 @@ class LevelTable(parts.Table):
         """It states no servers."""
         raise parts.LackingError("server_id and device_ip of each device")
 
+    def only(self, ranks: Sequence[int]) -> LevelTable:
+        """These ranks in this order, renumbered from 0."""
+        known = {rank.rank_id: rank for rank in self.rank_list}
+        return self.model_copy(update={"rank_list": _numbered([known[rank] for rank in ranks])})
+
     @classmethod
     def merged(cls, tables: Sequence[parts.Table]) -> LevelTable:
         """The ranks of all, renumbered from 0."""

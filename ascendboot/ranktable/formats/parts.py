@@ -153,6 +153,10 @@ class Table(CountedPart, ABC):
             LackingError: the table does not state the servers.
         """
 
+    @abstractmethod
+    def only(self, ranks: Sequence[int]) -> Table:
+        """These ranks in this order, renumbered from 0; all of them must be there."""
+
     @classmethod
     def merged(cls, tables: Sequence[Table]) -> Table | None:  # noqa: ARG003 - of subclasses
         """One table with the ranks of all, renumbered from 0; None where that is impossible."""

@@ -145,6 +145,25 @@ class RankTable(parts.Table):
         """The table itself."""
         return self
 
+    def only(self, ranks: Sequence[int]) -> RankTable:
+        """These ranks in this order, renumbered from 0, with the servers that they are on."""
+        found = {d.rank_id: (server, d) for server in self.server_list for d in server.device}
+        devices: dict[str, list[RankedDevice]] = defaultdict(list)
+        for rank in ranks:
+            server, device = found[rank]
+            devices[server.server_id].append(device)
+        whole = {server.server_id: server for server in self.server_list}
+        servers = numbered(
+            whole[name].model_copy(update={"device": tuple(own)}) for name, own in devices.items()
+        )
+        pods = {
+            pod.super_pod_id: left
+            for pod in self.super_pods
+            if (left := [name for name in pod.server_ids if name in devices])
+        }
+        changes = {"server_list": servers, "super_pod_list": _super_pods(pods)}
+        return self.model_copy(update=changes)
+
     @classmethod
     def merged(cls, tables: Sequence[parts.Table]) -> RankTable:
         """The servers of all, and their super pods joined."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.convert import Host, convert, from_hostfile, in_order, merge
+from ascendboot.ranktable.convert import Host, convert, from_hostfile, in_order, merge, subset
 from ascendboot.ranktable.formats import Generation, table_of
 from ascendboot.ranktable.formats.servers import RankTable
 from ascendboot.ranktable.validate import validate_table
@@ -162,3 +162,20 @@ def test_what_cannot_be_understood_is_named_by_its_place(generation: str, value:
     *way, last = place.split("/")
     shown = ".".join(way).replace(".0", "[0]").replace(".1", "[1]") + "." + last
     assert f": {shown} is " in str(caught.value)
+
+
+@pytest.mark.parametrize("document", [v10(), v12(), v20(), groups()])
+def test_some_ranks_of_a_table_are_a_valid_table(document: dict[str, Any]) -> None:
+    whole = table(document)
+    kept = [row.rank for row in whole.rows if row.server == whole.rows[-1].server]
+    reduced = subset(whole, kept)
+    assert [row.rank for row in reduced.rows] == list(range(len(kept)))
+    assert [row.device_id for row in reduced.rows] == [whole.rows[r].device_id for r in kept]
+    assert {row.server for row in reduced.rows} == {whole.rows[-1].server}
+    found = validate_table(source_of(json.loads(reduced.to_json())))
+    assert [problem for problem in found if problem.level == "error"] == []
+
+
+def test_a_rank_that_the_table_lacks_is_named() -> None:
+    with pytest.raises(RankTableError, match="it has no rank 99"):
+        subset(table(v10()), [0, 99])
