@@ -15,17 +15,20 @@ from ascendboot.cli.collective import pass_preflight, promises
 from ascendboot.cli.common import duration, end, exit_with, on_interrupt, seconds, whole_number
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
 from ascendboot.cli.session import Session, code_sender
+from ascendboot.cli.supervise import OnNodes, run_generations
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
-from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import running_report
 from ascendboot.jobs.output import by_node, plain
+from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import terminate_processes
-from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, record_of
+from ascendboot.jobs.supervise import TIMEOUTS
+from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.launch.planner import refuse_clocks_apart, why_not_elastic
 from ascendboot.model.cluster import Cluster, NodeClocks
@@ -36,7 +39,10 @@ from ascendboot.readiness.queries import file_system
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import State
+from ascendboot.supervise.policy import Limits
+from ascendboot.supervise.shape import Shape
 from ascendboot.transport.api import Transport
+from ascendboot.transport.guard import ReadOnly
 
 _USUAL_HANG: Final = "30m"
 _LEAST_HANG_S: Final = 2.0
@@ -50,6 +56,8 @@ class Order:
     grace_s: float = 3.0
     min_nodes: int | None = None
     """An elastic job ends with fewer nodes; None: the job needs all nodes."""
+    supervised: Limits | None = None
+    """Budgets of a supervised job; None: it is not supervised."""
     hangs: HangRules = field(default_factory=HangRules)
     skipped: tuple[str, ...] = ()
     """Ids of checks to skip."""
@@ -95,6 +103,10 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         "detach": "Start the job and return; use status, logs and stop afterwards",
         "grace": "Seconds between SIGTERM and SIGKILL when ranks are stopped. Default: 3",
         "elastic": "Continue without lost nodes while this many are left (torchrun only)",
+        "supervise": "After a fault start the job again from its last checkpoint, on the nodes that"
+        " are left",
+        "least-nodes": "A supervised job needs this many nodes. Default: 1",
+        "max-restarts": "How often a supervised job is started again. Default: 10",
         "hang-timeout": "A job hangs if no rank prints anything or uses its processor for this time"
         f" (10m, 2h; 0: never). Default: {_USUAL_HANG}",
         "on-hang": "What to do if the job hangs: tell (print a message, the default) or stop (exit"
@@ -113,6 +125,9 @@ def train(
     detach: bool = False,
     grace: str = "3",
     elastic: str | None = None,
+    supervise: bool = False,
+    least_nodes: str = "1",
+    max_restarts: str = "10",
     hang_timeout: str | None = None,
     on_hang: str = "tell",
     skip_checks: str | None = None,
@@ -133,10 +148,12 @@ def train(
       invoke train main.py --preflight     first check that ranks communicate
       invoke train main.py --elastic 3     torchrun: continue on three nodes
       invoke train main.py --detach        start it and return: status, logs, stop
+      invoke train main.py --supervise     after a fault, continue on the nodes left
 
     Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and
     was stopped, 125 if it was not started, 4 if the primary was lost and the
-    job continues, 130 after Ctrl-C; with --detach 0.
+    job continues, 130 after Ctrl-C; with --detach 0. With --supervise 75 if no
+    nodes are left to continue on, 93 if it fails in the same way each time.
     """
     order = Order(
         grace_s=seconds("--grace", grace),
@@ -145,6 +162,12 @@ def train(
         hangs=hang_rules(hang_timeout, on_hang, detach=detach),
         skipped=skipped_checks(skip_checks),
         ends_leftovers=stop_leftovers,
+        supervised=_limits(
+            supervise=supervise,
+            others=(elastic is not None and "--elastic") or (detach and "--detach"),
+            least_nodes=whole_number("--least-nodes", least_nodes, at_least=1),
+            max_restarts=whole_number("--max-restarts", max_restarts, at_least=0),
+        ),
         plan=plan,
         preflight=preflight,
         detach=detach,
@@ -159,23 +182,62 @@ def _run_order(call: Call, order: Order) -> None:
     record = _record(cluster, call.state, order)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
+        if order.supervised is not None and not order.plan:
+            _supervise(session, record, order, order.supervised, screen)
+            return
         connect = session.connect_to_look if order.plan else session.connect
-        transports, errors = connect(cluster.nodes)
+        _, errors = connect(cluster.nodes)
         if errors:
             raise refused(*map(str, errors.values()))
-        ready = check_readiness(
-            cluster,
-            record,
-            transports,
-            order.script,
-            hosts=session.hosts,
-            forks=session.forks,
-            sending=code_sender(cluster, threading.Event()),
-            skipped=order.skipped,
-            control_disk=file_system(session.run.folder),
-        )
-        free_nodes(ready, session.transports, order, screen, forks=session.forks)
+        ready = _checked(session, cluster, record, order, screen)
         _launch(session, record, ready, order, screen)
+
+
+def _checked(
+    session: Session,
+    cluster: Cluster,
+    record: SetupRecord,
+    order: Order,
+    screen: Screen,
+) -> Readiness:
+    """Check that a job can start on the nodes of `cluster`, and end leftovers there.
+
+    Raises:
+        LaunchError: the job cannot start.
+    """
+    transports = {node.name: session.transports[node.name] for node in cluster.nodes}
+    ready = check_readiness(
+        cluster,
+        record,
+        {n: ReadOnly(t) for n, t in transports.items()} if order.plan else transports,
+        order.script,
+        hosts=session.hosts,
+        forks=session.forks,
+        sending=code_sender(cluster, threading.Event()),
+        skipped=order.skipped,
+        control_disk=file_system(session.run.folder),
+    )
+    run_id = session.run.run_id
+    free_nodes(ready, session.transports, order, screen, run_id=run_id, forks=session.forks)
+    return ready
+
+
+def _limits(
+    *, supervise: bool, others: str | bool, least_nodes: int, max_restarts: int
+) -> Limits | None:
+    """Return the budgets of a supervised job; None without --supervise.
+
+    Raises:
+        UsageError: another flag does not work with it.
+    """
+    if not supervise:
+        return None
+    if others:
+        raise UsageError(
+            f"--supervise: does not work with {others}: the supervisor decides itself when and "
+            "on which nodes the job goes on; leave out one of the two"
+        )
+    return Limits(min_nodes=least_nodes, max_restarts=max_restarts)
 
 
 def _script(word: str) -> str:
@@ -243,12 +305,24 @@ def refused(*problems: str) -> LaunchError:
     return LaunchError(*problems, "The job was not started.")
 
 
+def _ends_leftovers(ready: Readiness, order: Order, screen: Screen, run_id: str) -> bool:
+    """Whether leftovers may be ended: those of earlier generations of this job always."""
+    if all(leftover.job_id.startswith(f"{run_id}.") for leftover in ready.leftovers):
+        return True
+    if order.ends_leftovers or order.plan or not sys.stdin.isatty():
+        return order.ends_leftovers and not order.plan
+    for line in ready.left:
+        screen.say(line, "yellow")
+    return screen.agrees("End them and start the job?")
+
+
 def free_nodes(
     ready: Readiness,
     transports: Mapping[str, Transport],
     order: Order,
     screen: Screen,
     *,
+    run_id: str = "",
     forks: int,
 ) -> None:
     """Print warnings, and end leftover processes of earlier jobs.
@@ -260,12 +334,7 @@ def free_nodes(
         screen.say(note, "yellow")
     if ready.problems:
         raise refused(*ready.problems, *ready.left)
-    if ready.leftovers and not order.ends_leftovers and not order.plan and sys.stdin.isatty():
-        for line in ready.left:
-            screen.say(line, "yellow")
-        ends = screen.agrees("End them and start the job?")
-    else:
-        ends = order.ends_leftovers and not order.plan
+    ends = _ends_leftovers(ready, order, screen, run_id)
     if ready.leftovers and not ends:
         raise refused(*ready.left)
     problems: list[str] = []
@@ -369,22 +438,80 @@ def _run(
     ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
     screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
     screen.say(plan.script_words)
-    in_colours = Screen.shows_colours(to_stderr=order.json)
-    interrupts = Interrupts()
-    with on_interrupt(interrupts.press, screen, *promises("job")):
+    follower = _Follower(session, screen, order)
+    with on_interrupt(follower.interrupts.press, screen, *promises("job")):
         try:
-            return run_launch(
-                plan,
-                session.transports,
-                folder=session.run.folder,
-                sink=Screen.raw(to_stderr=order.json),
-                prefix=by_node(plan.nodes) if in_colours else plain,
-                interrupts=interrupts,
-                clocks=clocks,
-                connect=session.connect_again,
-                forks=session.forks,
-                hangs=replace(order.hangs, tell=screen.errors),
-            )
+            return follower(plan, clocks, session.run.folder, Progress())
         except UnreachableError as error:  # the job was started and continues
             job = {"job_id": plan.job_id, "folder": str(session.run.folder)}
             raise exit_with(str(error), error.exit_code, {"json": order.json}, job) from error
+
+
+@dataclass(frozen=True)
+class _Follower:
+    """Starts planned jobs and follows them, as the flags of `train` demand."""
+
+    session: Session
+    screen: Screen
+    order: Order
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    limits: Timeouts | None = None
+
+    def __call__(
+        self, plan: LaunchPlan, clocks: NodeClocks, folder: Path, progress: Progress
+    ) -> JobReport:
+        """Start a job and follow it until it ends; its logs go into `folder`."""
+        to_stderr = self.order.json
+        return run_launch(
+            plan,
+            self.session.transports,
+            folder=folder,
+            sink=Screen.raw(to_stderr=to_stderr),
+            prefix=by_node(plan.nodes) if Screen.shows_colours(to_stderr=to_stderr) else plain,
+            interrupts=self.interrupts,
+            clocks=clocks,
+            limits=self.limits,
+            connect=self.session.connect_again,
+            progress=progress,
+            forks=self.session.forks,
+            hangs=replace(self.order.hangs, tell=self.screen.errors),
+        )
+
+
+def _supervise(
+    session: Session, record: SetupRecord, order: Order, limits: Limits, screen: Screen
+) -> None:
+    """Run a supervised job to its end.
+
+    Raises:
+        LaunchError: the first generation was not started.
+        Exit: the exit code is not 0.
+    """
+
+    def ready(cluster: Cluster, part: SetupRecord, job_id: str) -> tuple[LaunchRequest, NodeClocks]:
+        found = _checked(session, cluster, part, order, screen)
+        request = job_request(
+            cluster,
+            part,
+            found,
+            script=order.script,
+            job_id=job_id,
+            grace_s=order.grace_s,
+            notes=order.notes,
+        )
+        return request, found.clocks
+
+    follower = _Follower(session, screen, order, limits=TIMEOUTS)
+    generations = OnNodes(
+        session=session,
+        record=record,
+        shape=Shape(),
+        screen=screen,
+        ready=ready,
+        follow=follower,
+    )
+    with on_interrupt(follower.interrupts.press, screen, *promises("job")):
+        done = run_generations(generations, limits, follower.interrupts)
+    screen.say(done.end.words, "green" if done.end.exit_code == 0 else "red")
+    report = done.report
+    end(screen, done.end.exit_code, report.to_json() if order.json and report else None)

@@ -460,6 +460,10 @@ class Slot:
     local_rank: int
 
 
+TABLES = "hccl_json_"
+"""With this the names of rank tables begin."""
+
+
 @dataclass(frozen=True)
 class Placement:
     """The slots of a job in rank order: a slot's rank is its index."""
@@ -485,7 +489,7 @@ class Placement:
     def table_name(self) -> str:
         """`hccl_json_16p_2_host.json`, or `hccl_json_8p.json` for one node, as Rec SDK has it."""
         hosts = f"_{len(self.nodes)}_host" if len(self.nodes) > 1 else ""
-        return f"hccl_json_{self.world_size}p{hosts}.json"
+        return f"{TABLES}{self.world_size}p{hosts}.json"
 
     def ranks_on(self, node: Node) -> tuple[int, ...]:
         """The ranks of one node, ascending."""

@@ -302,8 +302,8 @@ def job_request(
     placement = record.placement(cluster)
     with_table = cluster.resource_mode == "rank-table"
     by_chief = cluster.resource_mode == "no-rank-table"
-    table = f"resources/{placement.table_name}"
     primary = record.nodes[cluster.primary_name]
+    table = primary.rank_table
     folder = PurePosixPath(cluster.code_path or ready.script.parent)
     return LaunchRequest(
         job_id=job_id,

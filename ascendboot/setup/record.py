@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
 from ascendboot.facts.installed import Installed
-from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot, SshAccess
+from ascendboot.model.cluster import TABLES, Cluster, LauncherChoice, Node, Placement, Slot, SshAccess
 from ascendboot.model.files import OwnFile
 from ascendboot.templates import digest as templates_digest
 
@@ -44,6 +44,11 @@ class NodeRecord:
     expires: Mapping[str, float] | None = None
     """When each certificate on either side expires; None: an older setup did not record it, and
     the nodes have to be queried."""
+
+    @property
+    def rank_table(self) -> str:
+        """The path of the rank table; empty without one."""
+        return next((path for path in self.files if path.startswith(f"resources/{TABLES}")), "")
 
     def problems(
         self, installed: Installed, host: Installed | None = None, *, now: float

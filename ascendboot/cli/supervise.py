@@ -1,0 +1,194 @@
+"""`train --supervise`: plans and follows each generation of a job on the nodes that are left."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
+from ascendboot.cli.session import Session
+from ascendboot.console.screen import Screen
+from ascendboot.errors import LaunchError, NodeError
+from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.progress import Progress
+from ascendboot.jobs.supervise import Supervised, Supervisor
+from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, generation_id, record_of
+from ascendboot.launch.planner import plan as plan_launch
+from ascendboot.model.cluster import Cluster, NodeClocks
+from ascendboot.model.job import JobReport
+from ascendboot.model.names import counted, fold
+from ascendboot.ranktable.convert import subset
+from ascendboot.ranktable.formats import table_of
+from ascendboot.ranktable.text import from_text
+from ascendboot.setup.record import SetupRecord
+from ascendboot.supervise.core import Core, Launch
+from ascendboot.supervise.policy import Limits
+from ascendboot.supervise.shape import Shape
+from ascendboot.supervise.store import Store
+from ascendboot.transport.api import Command, Effect, FileWrite, Transport
+
+Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], "tuple[LaunchRequest, NodeClocks]"]
+"""Checks the nodes of a cluster before a job with an id, and describes the job."""
+Follow: TypeAlias = Callable[[LaunchPlan, NodeClocks, Path, Progress], JobReport]
+"""Starts a planned job and follows it; its logs go into a folder."""
+
+_PORTS = 100
+"""Each generation meets at a port of its own: what a killed one left open is in nobody's way."""
+
+
+@dataclass(kw_only=True, eq=False)
+class OnNodes:
+    """The generations of one supervised job on the nodes of a cluster."""
+
+    session: Session
+    record: SetupRecord
+    shape: Shape
+    screen: Screen
+    ready: Ready
+    follow: Follow
+    _clocks: NodeClocks = field(default_factory=NodeClocks)
+    _table: str = ""
+    """The rank table that setup wrote, once it was read."""
+
+    def plan(self, launch: Launch) -> LaunchPlan:
+        """Check the nodes of a generation and plan it; nothing is started.
+
+        Raises:
+            NodeError: one node cannot be reached.
+            LaunchError: the generation cannot start.
+        """
+        cluster, record = part_of(self.session.cluster, self.record, launch)
+        self._connect(launch.nodes)
+        job_id = generation_id(self.session.run.run_id, launch.generation)
+        request, self._clocks = self.ready(cluster, record, job_id)
+        size = request.placement.world_size
+        words = f"{counted(size, 'rank')} on {counted(len(launch.nodes), 'node')}"
+        self.tell(f"generation {launch.generation}: {words}: {fold(launch.nodes)}")
+        return plan_launch(self._own_resources(request, launch))
+
+    def run(self, plan: LaunchPlan, progress: Progress) -> JobReport:
+        """Start a planned generation and follow it to its end; `progress` is filled."""
+        run, part = self.session.run, plan.job_id.rpartition(".")[2]
+        started = now().isoformat(timespec="milliseconds")
+        document = record_of(plan, started=started, clocks=self._clocks)
+        run.write_json(f"{part}/{PLAN_FILE}", document)
+        with folder_held(run.folder / part):
+            report = self.follow(plan, self._clocks, run.folder / part, progress)
+            report = report.without(run.secrets)
+            run.write_json(f"{part}/{REPORT_FILE}", report.to_json())
+        self.screen.job(report, f"{run.shown}/{part}")
+        return report
+
+    def has_returned(self, node: str) -> bool:
+        """Whether a lost node answers again."""
+        try:
+            self.session.connect_again(node)
+        except NodeError:
+            return False
+        return True
+
+    def tell(self, words: str) -> None:
+        """Print what happened."""
+        self.screen.say(words)
+
+    def _connect(self, names: Sequence[str]) -> None:
+        """Connect to the nodes that have no connection.
+
+        Raises:
+            NodeError: one of them cannot be reached.
+        """
+        missing = [self.session.cluster.node(n) for n in names if n not in self.session.transports]
+        _, errors = self.session.connect(missing)
+        for error in errors.values():
+            raise error
+
+    def _own_resources(self, request: LaunchRequest, launch: Launch) -> LaunchRequest:
+        """Add the variables of a generation and, unless it has all ranks, its own rank table."""
+        variables = {
+            "ASCENDBOOT_GENERATION": str(launch.generation),
+            "ASCENDBOOT_DP": str(request.placement.world_size // self.shape.block),
+        }
+        if launch.resume_step is not None:
+            variables["ASCENDBOOT_RESUME_STEP"] = str(launch.resume_step)
+        request = replace(request, variables=variables)
+        slots = [(s.node.name, s.device_id, s.device_ip) for s in request.placement.slots]
+        if request.rank_table is None or slots == list(self.record.slots):
+            return request
+        ranks = [self.record.slots.index(slot) for slot in slots]
+        text = subset(table_of(from_text("", self._table_of_setup())), ranks).to_json().encode()
+        path = request.folder / request.placement.table_name
+        return replace(
+            request,
+            rank_table=path,
+            rank_table_sha256=hashlib.sha256(text).hexdigest(),
+            files=(FileWrite(path, text, 0o644),),
+        )
+
+    def _table_of_setup(self) -> str:
+        """Read the rank table that setup wrote from a node that has it unchanged.
+
+        Raises:
+            LaunchError: no node has.
+        """
+        for node, side in self.session.transports.items():
+            if not self._table:
+                path = self.record.nodes[node].rank_table
+                expected = self.record.nodes[node].files[path].sha256
+                self._table = _text_of(side, str(self.record.base / path), expected)
+        if not self._table:
+            raise LaunchError("no node has the rank table as setup wrote it; run setup")
+        return self._table
+
+
+def _text_of(side: Transport, path: str, sha256: str) -> str:
+    """Return a file of a node; "" if it cannot be read or has another digest."""
+    look = Command(argv=("cat", "--", path), purpose="read the rank table", effect=Effect.READ)
+    try:
+        found = side.run(look).checked()
+    except NodeError:
+        return ""
+    return found.text if hashlib.sha256(found.stdout).hexdigest() == sha256 else ""
+
+
+def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Cluster, SetupRecord]:
+    """Return the nodes of a generation as a cluster of their own, in the order of their ranks."""
+    names = launch.nodes
+    nodes = tuple(cluster.node(name) for name in names)
+    port = cluster.chief_port + (launch.generation - 1) % _PORTS
+    slots = tuple(slot for name in names for slot in record.slots if slot[0] == name)
+    return (
+        replace(cluster, nodes=nodes, primary_name=names[0], chief_port=port),
+        replace(record, slots=slots, nodes={name: record.nodes[name] for name in names}),
+    )
+
+
+def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts) -> Supervised:
+    """Run a job in generations until it has ended, and keep its state in the folder of the run."""
+    session, record = generations.session, generations.record
+    order = list(dict.fromkeys(name for name, *_ in record.slots))
+    devices = {sum(slot[0] == name for slot in record.slots) for name in order}
+    if len(devices) > 1:
+        raise LaunchError(
+            f"{session.cluster.source}: could not supervise the job: its nodes have "
+            f"{fold_counts(record)} devices, and a node can replace another only if both have "
+            "equally many; state `devices` so, or leave --supervise out"
+        )
+    with Store(session.run.folder / "supervise") as store:
+        core = Core(order, devices.pop(), generations.shape, limits, on_event=store.append)
+        return Supervisor(
+            core=core,
+            generations=generations,
+            interrupts=interrupts,
+            keep=lambda: store.save(core.to_json()),
+        ).run()
+
+
+def fold_counts(record: SetupRecord) -> str:
+    """Return how many devices which nodes have."""
+    counts: dict[int, list[str]] = {}
+    for name in dict.fromkeys(name for name, *_ in record.slots):
+        counts.setdefault(sum(slot[0] == name for slot in record.slots), []).append(name)
+    return " and ".join(f"{count} ({fold(names)})" for count, names in sorted(counts.items()))

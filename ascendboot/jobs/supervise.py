@@ -1,0 +1,168 @@
+"""Runs a job in generations: after a fault the next one starts on the nodes that are left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ascendboot.errors import LaunchError, NodeError
+from ascendboot.jobs.follow import Interrupts, Timeouts
+from ascendboot.jobs.progress import Progress, has_started
+from ascendboot.launch.plan import LaunchPlan
+from ascendboot.model.job import CauseKind, JobReport, JobState
+from ascendboot.supervise.core import Action, Core, End, Launch, Stop, Wait
+from ascendboot.supervise.policy import Fault, FaultKind, first_cause
+
+TIMEOUTS = Timeouts(beat_s=2.0, node_s=6.0, reconnect_s=4.0, drain_s=4.0)
+"""A node without a sign of life is lost after 6 s and one failed attempt to connect."""
+_LOOK_S = 5.0
+"""How often lost nodes are looked for while the job waits for one."""
+_PAUSE_S = 0.2
+
+
+class Generations(Protocol):
+    """What starts and follows one generation on the nodes."""
+
+    def plan(self, launch: Launch) -> LaunchPlan:
+        """Check the nodes of a generation and plan it; nothing is started.
+
+        Raises:
+            NodeError: one node cannot take part.
+            LaunchError: the generation cannot start.
+        """
+
+    def run(self, plan: LaunchPlan, progress: Progress) -> JobReport:
+        """Start a planned generation and follow it to its end; `progress` is filled."""
+
+    def has_returned(self, node: str) -> bool:
+        """Whether a lost node answers again."""
+
+    def tell(self, words: str) -> None:
+        """Print what happened."""
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """How a supervised job ended."""
+
+    end: End
+    report: JobReport | None
+    """Of the last generation that was started; None: none was."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Supervisor:
+    """Does what the core decides, and reports to it what happened."""
+
+    core: Core
+    generations: Generations
+    interrupts: Interrupts
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+    keep: Callable[[], None] = lambda: None
+    """Keeps the state of the core; called after each of its decisions."""
+    _report: JobReport | None = None
+    _unverified: Sequence[str] = field(default=())
+
+    def run(self) -> Supervised:
+        """Run generations until the core ends the job."""
+        actions: Sequence[Action] = self.core.begin(self.clock())
+        while True:
+            self.keep()
+            actions, end = self._next(actions)
+            if end is not None:
+                self.keep()
+                return Supervised(end, self._report)
+
+    def _next(self, actions: Sequence[Action]) -> tuple[Sequence[Action], End | None]:
+        """Do the first of the actions; return those that follow, or the end."""
+        if not actions:
+            return self._waited(self.clock() + _LOOK_S), None
+        match actions[0]:
+            case End() as end:
+                return (), end
+            case Launch() as launch:
+                return self._launched(launch), None
+            case Stop():  # it has ended already: `run` of a generation ends all of it
+                return self.core.stopped(self.clock(), self._unverified), None
+            case Wait(until=until):
+                return self._waited(until), None
+
+    def _waited(self, until: float) -> Sequence[Action]:
+        """Wait for a lost node, at most until a time."""
+        look_at = self.clock()
+        while self.clock() < until:
+            if self.interrupts.count:
+                return self.core.interrupt(self.clock())
+            if self.clock() >= look_at:
+                look_at = self.clock() + _LOOK_S
+                if actions := self._look_for_lost():
+                    return actions
+            self.pause(_PAUSE_S)
+        return self.core.tick(self.clock())
+
+    def _look_for_lost(self) -> Sequence[Action]:
+        for name, state in self.core.nodes.items():
+            if state.status == "absent" and self.generations.has_returned(name):
+                self.generations.tell(f"{name}: answers again")
+                if actions := self.core.node_up(self.clock(), name):
+                    return actions
+        return ()
+
+    def _launched(self, launch: Launch) -> Sequence[Action]:
+        """Run one generation to its end; return what follows."""
+        while self.clock() < launch.not_before:
+            if self.interrupts.count:
+                return self.core.interrupt(self.clock())
+            self.pause(_PAUSE_S)
+        self._unverified = ()
+        try:
+            plan = self.generations.plan(launch)
+        except NodeError as error:
+            return self._fault(FaultKind.NODE_DOWN, error.node, str(error))
+        except LaunchError as error:
+            return self._fault(FaultKind.START_FAILED, "", str(error))
+        progress = Progress()
+        self._report = report = self.generations.run(plan, progress)
+        at = self.clock()
+        if has_started(plan, progress):
+            self.core.launched(at - report.duration_s)
+        if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
+            return self.core.interrupt(at)
+        if report.exit_code == 0:
+            return self.core.ended(at, 0)
+        self._unverified = [node for node in plan.nodes if node in progress.lost]
+        return self.core.fault(first_cause(faults_of(report, progress, at), at))
+
+    def _fault(self, kind: FaultKind, node: str, words: str) -> Sequence[Action]:
+        self.generations.tell(words)
+        return self.core.fault(Fault(kind=kind, at=self.clock(), node=node, words=words))
+
+
+def faults_of(report: JobReport, progress: Progress, at: float) -> list[Fault]:
+    """Return what ended a generation, from its report; at least one."""
+    lost = dict.fromkeys(progress.lost)
+    if report.cause is not None and report.cause.kind is CauseKind.NODE:
+        lost |= dict.fromkeys(report.cause.nodes)
+    if lost:
+        seen = {node: progress.lost.get(node, "its launcher lost it") for node in lost}
+        return [Fault(kind=FaultKind.NODE_DOWN, at=at, node=n, words=seen[n]) for n in lost]
+    if report.state is JobState.HUNG:
+        return [Fault(kind=FaultKind.HANG, at=at, words=report.message)]
+    if report.state is JobState.NOT_STARTED:
+        return [Fault(kind=FaultKind.START_FAILED, at=at, words=report.message)]
+    failed = report.first_failure
+    words = report.cause.title if report.cause else report.message
+    if failed is None:
+        return [Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=report.exit_code, words=words)]
+    fault = Fault(
+        kind=FaultKind.RANK_EXIT,
+        at=at,
+        node=failed.node,
+        rank=failed.rank,
+        exit_code=failed.exit_code,
+        words=words,
+    )
+    return [fault]
