@@ -23,7 +23,7 @@ BELOW = {
     "inventory": {"errors", "hccl", "model", "ranktable"},
     "facts": {"templates", "errors", "hccl", "model", "transport"},
     "launch": {"errors", "model", "templates", "transport"},
-    "jobs": {"errors", "model", "templates", "transport", "launch"},
+    "jobs": {"errors", "model", "templates", "transport", "launch", "supervise"},
     "checks": {
         "templates",
         "errors",

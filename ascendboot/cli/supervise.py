@@ -14,7 +14,7 @@ from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.progress import Progress
-from ascendboot.jobs.supervise import Supervised, Supervisor
+from ascendboot.jobs.supervise import NotReadyError, Supervised, Supervisor
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, generation_id, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import Cluster, NodeClocks
@@ -57,8 +57,8 @@ class OnNodes:
         """Check the nodes of a generation and plan it; nothing is started.
 
         Raises:
-            NodeError: one node cannot be reached.
-            LaunchError: the generation cannot start.
+            NotReadyError: some nodes cannot take part.
+            LaunchError: the generation cannot start on any nodes.
         """
         cluster, record = part_of(self.session.cluster, self.record, launch)
         self._connect(launch.nodes)
@@ -98,12 +98,12 @@ class OnNodes:
         """Connect to the nodes that have no connection.
 
         Raises:
-            NodeError: one of them cannot be reached.
+            NotReadyError: some cannot be reached.
         """
         missing = [self.session.cluster.node(n) for n in names if n not in self.session.transports]
         _, errors = self.session.connect(missing)
-        for error in errors.values():
-            raise error
+        if errors:
+            raise NotReadyError({name: e.message for name, e in errors.items()}, errors)
 
     def _own_resources(self, request: LaunchRequest, launch: Launch) -> LaunchRequest:
         """Add the variables of a generation and, unless it has all ranks, its own rank table."""
@@ -173,20 +173,21 @@ def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts
     if len(devices) > 1:
         raise LaunchError(
             f"{session.cluster.source}: could not supervise the job: its nodes have "
-            f"{fold_counts(record)} devices, and a node can replace another only if both have "
+            f"{_device_counts(record)} devices, and a node can replace another only if both have "
             "equally many; state `devices` so, or leave --supervise out"
         )
-    with Store(session.run.folder / "supervise") as store:
-        core = Core(order, devices.pop(), generations.shape, limits, on_event=store.append)
+    store = Store(session.run.folder / "supervise")
+    with store.writing(now().isoformat(timespec="seconds")) as writer:
+        core = Core(order, devices.pop(), generations.shape, limits, on_event=writer.event)
         return Supervisor(
             core=core,
             generations=generations,
             interrupts=interrupts,
-            keep=lambda: store.save(core.to_json()),
+            keep=lambda: writer.state(core.to_json()),
         ).run()
 
 
-def fold_counts(record: SetupRecord) -> str:
+def _device_counts(record: SetupRecord) -> str:
     """Return how many devices which nodes have."""
     counts: dict[int, list[str]] = {}
     for name in dict.fromkeys(name for name, *_ in record.slots):

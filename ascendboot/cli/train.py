@@ -27,7 +27,7 @@ from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import terminate_processes
-from ascendboot.jobs.supervise import TIMEOUTS
+from ascendboot.jobs.supervise import CORRELATE_S, TIMEOUTS, NotReadyError
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.launch.planner import refuse_clocks_apart, why_not_elastic
@@ -203,7 +203,8 @@ def _checked(
     """Check that a job can start on the nodes of `cluster`, and end leftovers there.
 
     Raises:
-        LaunchError: the job cannot start.
+        LaunchError: the job cannot start; a NotReadyError if it is supervised and other nodes
+            could take it.
     """
     transports = {node.name: session.transports[node.name] for node in cluster.nodes}
     ready = check_readiness(
@@ -217,6 +218,8 @@ def _checked(
         skipped=order.skipped,
         control_disk=file_system(session.run.folder),
     )
+    if order.supervised is not None and not order.plan and ready.unready:
+        raise NotReadyError(ready.unready, ready.lost)
     run_id = session.run.run_id
     free_nodes(ready, session.transports, order, screen, run_id=run_id, forks=session.forks)
     return ready
@@ -237,7 +240,7 @@ def _limits(
             f"--supervise: does not work with {others}: the supervisor decides itself when and "
             "on which nodes the job goes on; leave out one of the two"
         )
-    return Limits(min_nodes=least_nodes, max_restarts=max_restarts)
+    return Limits(min_nodes=least_nodes, max_restarts=max_restarts, correlate_s=CORRELATE_S)
 
 
 def _script(word: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ascendboot.errors import LaunchError, NodeError
+from ascendboot.errors import LaunchError
 from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.jobs.progress import Progress, has_started
 from ascendboot.launch.plan import LaunchPlan
@@ -15,11 +15,22 @@ from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.supervise.core import Action, Core, End, Launch, Stop, Wait
 from ascendboot.supervise.policy import Fault, FaultKind, first_cause
 
+CORRELATE_S = 2.0
+"""How long to wait for an earlier cause: the end of a generation has queried all its nodes."""
 TIMEOUTS = Timeouts(beat_s=2.0, node_s=6.0, reconnect_s=4.0, drain_s=4.0)
 """A node without a sign of life is lost after 6 s and one failed attempt to connect."""
 _LOOK_S = 5.0
 """How often lost nodes are looked for while the job waits for one."""
 _PAUSE_S = 0.2
+
+
+class NotReadyError(LaunchError):
+    """Some nodes cannot take part in a generation; others may."""
+
+    def __init__(self, nodes: Mapping[str, str], lost: Collection[str]) -> None:
+        super().__init__(*(f"{node}: {why}" for node, why in nodes.items()))
+        self.nodes, self.lost = nodes, lost
+        """Why, by node, and those of them that cannot be reached."""
 
 
 class Generations(Protocol):
@@ -29,8 +40,8 @@ class Generations(Protocol):
         """Check the nodes of a generation and plan it; nothing is started.
 
         Raises:
-            NodeError: one node cannot take part.
-            LaunchError: the generation cannot start.
+            NotReadyError: some nodes cannot take part.
+            LaunchError: the generation cannot start on any nodes.
         """
 
     def run(self, plan: LaunchPlan, progress: Progress) -> JobReport:
@@ -120,9 +131,10 @@ class Supervisor:
         self._unverified = ()
         try:
             plan = self.generations.plan(launch)
-        except NodeError as error:
-            return self._fault(FaultKind.NODE_DOWN, error.node, str(error))
+        except NotReadyError as error:
+            return self._excluded(error)
         except LaunchError as error:
+            self.generations.tell(str(error))
             return self._fault(FaultKind.START_FAILED, "", str(error))
         progress = Progress()
         self._report = report = self.generations.run(plan, progress)
@@ -136,8 +148,20 @@ class Supervisor:
         self._unverified = [node for node in plan.nodes if node in progress.lost]
         return self.core.fault(first_cause(faults_of(report, progress, at), at))
 
+    def _excluded(self, error: NotReadyError) -> Sequence[Action]:
+        """Continue without the nodes that are not ready; the operator must mend those."""
+        first: Sequence[Action] = ()
+        self._unverified = tuple(error.lost)
+        for node, why in error.nodes.items():
+            self.generations.tell(f"{node}: cannot take part: {why}")
+            if node in error.lost:
+                actions = self._fault(FaultKind.NODE_DOWN, node, why)
+            else:
+                actions = self.core.quarantine(self.clock(), node, why)
+            first = first or actions
+        return first
+
     def _fault(self, kind: FaultKind, node: str, words: str) -> Sequence[Action]:
-        self.generations.tell(words)
         return self.core.fault(Fault(kind=kind, at=self.clock(), node=node, words=words))
 
 

@@ -6,14 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ascendboot.checks.containers import code_findings
 from ascendboot.checks.finding import Finding, Findings, error, grouped
 from ascendboot.checks.hosts import open_to_others
-from ascendboot.errors import NodeError
+from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.container import code_queries
 from ascendboot.facts.installed import Installed, installed_query, parse_installed
 from ascendboot.facts.parsers.system import FileSystem
@@ -62,6 +62,10 @@ class Readiness:
     """It is not on the nodes and comes from the control machine."""
     problems: tuple[str, ...]
     """Why the job cannot start, nodes folded; empty if all nodes are ready."""
+    unready: Mapping[str, str] = field(default_factory=dict)
+    """Why a node cannot take part; empty also where a problem is not of single nodes."""
+    lost: frozenset[str] = frozenset()
+    """Those of them that cannot be reached any more."""
     warnings: tuple[str, ...] = ()
     """Findings that do not stop the job."""
     leftovers: tuple[checks.Leftover, ...] = ()
@@ -116,7 +120,8 @@ def check_readiness(
 
     answers = on_each(cluster.nodes, query_node, forks=forks)
     replies = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
-    failures = grouped((a.message, name) for name, a in answers.items() if isinstance(a, NodeError))
+    failed = {name: answer for name, answer in answers.items() if isinstance(answer, NodeError)}
+    failures = grouped((error.message, name) for name, error in failed.items())
     is_copied = not any(reply.has_script for reply in replies.values()) and Path(script).is_file()
     text = Path(script).read_text(errors="replace") if is_copied else ""
     found = [
@@ -138,6 +143,8 @@ def check_readiness(
             *(f"{fold(names)}: {reason}" for reason, names in failures.items()),
             *(_line(finding) for finding in errors if finding.id != "leftovers"),
         ),
+        unready=_unready(failed, errors),
+        lost=frozenset(n for n, e in failed.items() if isinstance(e, UnreachableError)),
         warnings=(
             *((_STATED,) if cluster.facts == "stated" else ()),
             *(_line(finding) for finding in made if finding.level != "error"),
@@ -147,6 +154,15 @@ def check_readiness(
         clocks=_clocks(replies),
         image=next((reply.image for reply in replies.values() if reply.image), {}),
     )
+
+
+def _unready(failures: Mapping[str, NodeError], errors: Sequence[Finding]) -> dict[str, str]:
+    """Return why each node cannot take part; nothing if a problem is not of single nodes."""
+    found = [each for each in errors if each.id != "leftovers"]
+    if not all(each.nodes for each in found):
+        return {}
+    words = {n: f"{e.text}{'; ' if e.remedy else ''}{e.remedy}" for e in found for n in e.nodes}
+    return words | {name: failure.message for name, failure in failures.items()}
 
 
 def _of_setup(replies: Mapping[str, NodeReply]) -> Findings:

@@ -16,7 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
 from ascendboot.facts.installed import Installed
-from ascendboot.model.cluster import TABLES, Cluster, LauncherChoice, Node, Placement, Slot, SshAccess
+from ascendboot.model.cluster import (
+    TABLES,
+    Cluster,
+    LauncherChoice,
+    Node,
+    Placement,
+    Slot,
+    SshAccess,
+)
 from ascendboot.model.files import OwnFile
 from ascendboot.templates import digest as templates_digest
 

@@ -1,0 +1,197 @@
+"""The supervisor starts generation after generation until the core ends the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from ascendboot.errors import LaunchError
+from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.job_report import running_report
+from ascendboot.jobs.progress import Progress
+from ascendboot.jobs.supervise import NotReadyError, Supervisor, faults_of
+from ascendboot.launch.plan import LaunchPlan, generation_id, record_folder
+from ascendboot.launch.planner import plan
+from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
+from ascendboot.supervise.core import Core, Launch
+from ascendboot.supervise.policy import FaultKind, Limits
+from ascendboot.supervise.shape import Shape
+from tests.unit.launch.request import REQUEST
+
+NODES = ("a-1", "a-2")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def succeeded(made: LaunchPlan, _progress: Progress) -> JobReport:
+    report = running_report(made, "", "")
+    return replace(report, state=JobState.SUCCEEDED, exit_code=0)
+
+
+def rank_failed(made: LaunchPlan, _progress: Progress, code: int = 7) -> JobReport:
+    failure = FirstFailure(
+        rank=0, node="a-1", device=0, exit_code=code, signal=None, message="", log=""
+    )
+    report = replace(running_report(made, "", ""), first_failure=failure)
+    return replace(report, state=JobState.FAILED, exit_code=code)
+
+
+def lost(node: str) -> Callable[[LaunchPlan, Progress], JobReport]:
+    def outcome(made: LaunchPlan, progress: Progress) -> JobReport:
+        progress.lost[node] = "no sign of life for 6 s"
+        return replace(running_report(made, "", ""), state=JobState.FAILED, exit_code=1)
+
+    return outcome
+
+
+@dataclass
+class Practice:
+    """Plays what each generation does, the last outcome again and again."""
+
+    outcomes: Sequence[Callable[[LaunchPlan, Progress], JobReport] | LaunchError]
+    returns: bool = False
+    launches: list[Launch] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    def plan(self, launch: Launch) -> LaunchPlan:
+        self.launches.append(launch)
+        outcome = self._outcome
+        if isinstance(outcome, LaunchError):
+            raise outcome
+        return plan(REQUEST)
+
+    def run(self, made: LaunchPlan, progress: Progress) -> JobReport:
+        outcome = self._outcome
+        assert not isinstance(outcome, LaunchError)
+        progress.started |= {rank.rank for rank in made.ranks}
+        return outcome(made, progress)
+
+    @property
+    def _outcome(self) -> Callable[[LaunchPlan, Progress], JobReport] | LaunchError:
+        return self.outcomes[min(len(self.launches), len(self.outcomes)) - 1]
+
+    def has_returned(self, _node: str) -> bool:
+        return self.returns
+
+    def tell(self, words: str) -> None:
+        self.told.append(words)
+
+
+def supervisor(practice: Practice, **limits: float) -> Supervisor:
+    clock = Clock()
+    limit = Limits(correlate_s=2.0, **limits)  # type: ignore[arg-type]
+    core = Core(NODES, 2, Shape(), limit)
+    return Supervisor(
+        core=core,
+        generations=practice,
+        interrupts=Interrupts(),
+        clock=clock,
+        pause=clock.pause,
+    )
+
+
+def test_a_job_that_succeeds_has_one_generation() -> None:
+    practice = Practice([succeeded])
+    done = supervisor(practice).run()
+    assert (done.end.exit_code, len(practice.launches)) == (0, 1)
+    assert done.report is not None
+    assert done.report.state is JobState.SUCCEEDED
+
+
+def test_after_a_failed_rank_the_next_generation_is_on_the_same_nodes_within_10_s() -> None:
+    practice = Practice([rank_failed, succeeded])
+    watched = supervisor(practice)
+    began = watched.clock()
+    assert watched.run().end.exit_code == 0
+    assert [launch.nodes for launch in practice.launches] == [NODES, NODES]
+    assert watched.clock() - began <= 10.0
+
+
+def test_without_a_lost_node_the_job_goes_on_and_the_node_may_return() -> None:
+    practice = Practice([lost("a-2"), succeeded])
+    assert supervisor(practice).run().end.exit_code == 0
+    assert [launch.nodes for launch in practice.launches] == [NODES, ("a-1",)]
+
+
+def test_a_job_that_needs_all_nodes_waits_for_the_lost_one() -> None:
+    practice = Practice([lost("a-2"), succeeded], returns=True)
+    assert supervisor(practice, min_nodes=2).run().end.exit_code == 0
+    assert [launch.nodes for launch in practice.launches] == [NODES, NODES]
+    assert "a-2: answers again" in practice.told
+
+
+def test_a_job_whose_node_does_not_return_gives_up() -> None:
+    done = supervisor(Practice([lost("a-2")]), min_nodes=2).run()
+    assert done.end.exit_code == 75
+
+
+def test_a_bug_that_ends_each_generation_in_the_same_way_is_left_to_the_operator() -> None:
+    practice = Practice([rank_failed])
+    assert supervisor(practice).run().end.exit_code == 93
+    assert len(practice.launches) == 2
+
+
+@pytest.mark.parametrize("gone", [(), ("a-2",)])
+def test_a_node_that_is_not_ready_takes_no_part(gone: Sequence[str]) -> None:
+    practice = Practice([NotReadyError({"a-2": "no program python3"}, gone), succeeded])
+    watched = supervisor(practice)
+    assert watched.run().end.exit_code == 0
+    assert practice.launches[-1].nodes == ("a-1",)
+    assert watched.core.nodes["a-2"].status == ("absent" if gone else "quarantined")
+
+
+def test_ctrl_c_ends_the_job_and_nothing_is_started_again() -> None:
+    def interrupted(made: LaunchPlan, _progress: Progress) -> JobReport:
+        report = running_report(made, "", "")
+        return replace(report, state=JobState.INTERRUPTED, exit_code=130)
+
+    practice = Practice([interrupted])
+    assert supervisor(practice).run().end.exit_code == 130
+    assert len(practice.launches) == 1
+
+
+def test_ctrl_c_ends_the_wait_for_a_node() -> None:
+    watched = supervisor(Practice([lost("a-2")]), min_nodes=2)
+    watched.pause = lambda _seconds: watched.interrupts.press()
+    assert watched.run().end.exit_code == 130
+
+
+def test_a_node_that_the_launcher_lost_is_the_fault() -> None:
+    made = plan(REQUEST)
+    cause = JobCause(kind=CauseKind.NODE, title="a-2: was lost", ranks=(2, 3), nodes=("a-2",))
+    report = replace(rank_failed(made, Progress()), cause=cause)
+    (fault,) = faults_of(report, Progress(), 5.0)
+    assert (fault.kind, fault.node, fault.at) == (FaultKind.NODE_DOWN, "a-2", 5.0)
+
+
+def test_other_ends_of_a_generation_have_kinds_of_their_own() -> None:
+    report = rank_failed(plan(REQUEST), Progress())
+    kinds: Mapping[JobState, FaultKind] = {
+        JobState.HUNG: FaultKind.HANG,
+        JobState.NOT_STARTED: FaultKind.START_FAILED,
+        JobState.FAILED: FaultKind.RANK_EXIT,
+    }
+    for state, kind in kinds.items():
+        assert [f.kind for f in faults_of(replace(report, state=state), Progress(), 0.0)] == [kind]
+    bare = replace(report, first_failure=None)
+    assert faults_of(bare, Progress(), 0.0)[0].exit_code == 7
+
+
+def test_the_folder_of_a_generation_is_in_that_of_its_job() -> None:
+    runs = Path("runs")
+    assert record_folder(runs, generation_id("job-1", 3)) == runs / "job-1" / "g3"
+    assert record_folder(runs, "job-1.preflight") == runs / "job-1" / "preflight"
+    assert record_folder(runs, "job-1") == runs / "job-1"
+    assert record_folder(runs, "../job-1") is None
