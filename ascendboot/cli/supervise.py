@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,23 +12,33 @@ from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
 from ascendboot.cli.session import Session
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError
+from ascendboot.facts.query import Unanswered, query
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.supervise import NotReadyError, Supervised, Supervisor
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, generation_id, record_of
 from ascendboot.launch.planner import plan as plan_launch
-from ascendboot.model.cluster import Cluster, NodeClocks
+from ascendboot.model.cluster import CheckpointRules, Cluster, NodeClocks
 from ascendboot.model.job import JobReport
 from ascendboot.model.names import counted, fold
+from ascendboot.model.topology import pick
 from ascendboot.ranktable.convert import subset
 from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.setup.record import SetupRecord
-from ascendboot.supervise.core import Core, Launch
+from ascendboot.supervise.checkpoints import (
+    Checkpoint,
+    Listing,
+    checkpoint_query,
+    newest,
+    resume_words,
+)
+from ascendboot.supervise.core import Core, Launch, Pick, keep_members
 from ascendboot.supervise.policy import Limits
 from ascendboot.supervise.shape import Shape
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Transport
+from ascendboot.transport.pool import on_each
 
 Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], "tuple[LaunchRequest, NodeClocks]"]
 """Checks the nodes of a cluster before a job with an id, and describes the job."""
@@ -45,13 +55,20 @@ class OnNodes:
 
     session: Session
     record: SetupRecord
-    shape: Shape
     screen: Screen
     ready: Ready
     follow: Follow
     _clocks: NodeClocks = field(default_factory=NodeClocks)
     _table: str = ""
     """The rank table that setup wrote, once it was read."""
+    _listings: dict[str, Listing] = field(default_factory=dict)
+    """What each node last saw of the folder of checkpoints."""
+
+    @property
+    def shape(self) -> Shape:
+        """How the job divides its model and its batch."""
+        sizes = self.session.cluster.parallel
+        return Shape(**asdict(sizes)) if sizes else Shape()
 
     def plan(self, launch: Launch) -> LaunchPlan:
         """Check the nodes of a generation and plan it; nothing is started.
@@ -82,6 +99,36 @@ class OnNodes:
         self.screen.job(report, f"{run.shown}/{part}")
         return report
 
+    def newest_step(self, nodes: Sequence[str]) -> int | None:
+        """The step of the newest complete checkpoint that these nodes have; None: none is known."""
+        rules = self.session.cluster.checkpoint
+        found = self._newest(rules, nodes) if rules else None
+        return found.step if found else None
+
+    def _newest(self, rules: CheckpointRules, nodes: Sequence[str]) -> Checkpoint | None:
+        """Query the nodes for checkpoints; notes about newer ones are printed."""
+        fact, sides = checkpoint_query(rules), self.session.transports
+
+        def listing(node: str) -> Listing:
+            answer = query(sides[node], {"checkpoints": fact})["checkpoints"]
+            if isinstance(answer, Unanswered):
+                raise NodeError(node, answer.message)
+            found: Listing = answer.value
+            return found
+
+        answers = on_each(nodes, listing, forks=self.session.forks)
+        for node, answer in answers.items():
+            if isinstance(answer, NodeError):
+                self.screen.say(f"{answer}; its checkpoints are not known", "yellow")
+                self._listings.pop(node, None)
+            else:
+                self._listings[node] = answer
+        lost = [node for node in self._listings if node not in nodes]
+        found = newest(self._listings, rules, needed=nodes, lost=lost)
+        for note in found.notes:
+            self.screen.say(note, "yellow")
+        return found.checkpoint
+
     def has_returned(self, node: str) -> bool:
         """Whether a lost node answers again."""
         try:
@@ -111,9 +158,13 @@ class OnNodes:
             "ASCENDBOOT_GENERATION": str(launch.generation),
             "ASCENDBOOT_DP": str(request.placement.world_size // self.shape.block),
         }
-        if launch.resume_step is not None:
-            variables["ASCENDBOOT_RESUME_STEP"] = str(launch.resume_step)
-        request = replace(request, variables=variables)
+        words: tuple[str, ...] = ()
+        rules = self.session.cluster.checkpoint
+        if rules and (found := self._newest(rules, launch.nodes)):
+            variables["ASCENDBOOT_RESUME_STEP"] = str(found.step)
+            words = resume_words(rules, found)
+            self.tell(f"generation {launch.generation}: resumes at step {found.step}: {found.path}")
+        request = replace(request, variables=variables, script_args=(*request.script_args, *words))
         slots = [(s.node.name, s.device_id, s.device_ip) for s in request.placement.slots]
         if request.rank_table is None or slots == list(self.record.slots):
             return request
@@ -165,10 +216,24 @@ def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Clus
     )
 
 
+def by_leaf(cluster: Cluster) -> Pick:
+    """Choose nodes on few leaf switches where the inventory names them."""
+    leaves = cluster.leaves
+
+    def choose(candidates: Sequence[str], count: int, keep: Sequence[str]) -> tuple[str, ...]:
+        kept = [name for name in candidates if name in keep][:count]
+        return pick({name: leaves[name] for name in candidates}, count, keep=kept)
+
+    return choose if leaves and cluster.follows_leaves else keep_members
+
+
 def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts) -> Supervised:
     """Run a job in generations until it has ended, and keep its state in the folder of the run."""
     session, record = generations.session, generations.record
     order = list(dict.fromkeys(name for name, *_ in record.slots))
+    rules = session.cluster.checkpoint
+    if rules and not rules.reshardable:
+        limits = replace(limits, min_nodes=len(order), max_nodes=len(order))
     devices = {sum(slot[0] == name for slot in record.slots) for name in order}
     if len(devices) > 1:
         raise LaunchError(
@@ -178,7 +243,14 @@ def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts
         )
     store = Store(session.run.folder / "supervise")
     with store.writing(now().isoformat(timespec="seconds")) as writer:
-        core = Core(order, devices.pop(), generations.shape, limits, on_event=writer.event)
+        core = Core(
+            order,
+            devices.pop(),
+            generations.shape,
+            limits,
+            by_leaf(session.cluster),
+            on_event=writer.event,
+        )
         return Supervisor(
             core=core,
             generations=generations,

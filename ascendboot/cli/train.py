@@ -40,7 +40,6 @@ from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import State
 from ascendboot.supervise.policy import Limits
-from ascendboot.supervise.shape import Shape
 from ascendboot.transport.api import Transport
 from ascendboot.transport.guard import ReadOnly
 
@@ -105,7 +104,7 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         "elastic": "Continue without lost nodes while this many are left (torchrun only)",
         "supervise": "After a fault start the job again from its last checkpoint, on the nodes that"
         " are left",
-        "least-nodes": "A supervised job needs this many nodes. Default: 1",
+        "min-nodes": "A supervised job needs this many nodes. Default: 1",
         "max-restarts": "How often a supervised job is started again. Default: 10",
         "hang-timeout": "A job hangs if no rank prints anything or uses its processor for this time"
         f" (10m, 2h; 0: never). Default: {_USUAL_HANG}",
@@ -126,7 +125,7 @@ def train(
     grace: str = "3",
     elastic: str | None = None,
     supervise: bool = False,
-    least_nodes: str = "1",
+    min_nodes: str = "1",
     max_restarts: str = "10",
     hang_timeout: str | None = None,
     on_hang: str = "tell",
@@ -148,7 +147,7 @@ def train(
       invoke train main.py --preflight     first check that ranks communicate
       invoke train main.py --elastic 3     torchrun: continue on three nodes
       invoke train main.py --detach        start it and return: status, logs, stop
-      invoke train main.py --supervise     after a fault, continue on the nodes left
+      invoke train main.py --supervise     start it again after a fault
 
     Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and
     was stopped, 125 if it was not started, 4 if the primary was lost and the
@@ -165,7 +164,7 @@ def train(
         supervised=_limits(
             supervise=supervise,
             others=(elastic is not None and "--elastic") or (detach and "--detach"),
-            least_nodes=whole_number("--least-nodes", least_nodes, at_least=1),
+            min_nodes=whole_number("--min-nodes", min_nodes, at_least=1),
             max_restarts=whole_number("--max-restarts", max_restarts, at_least=0),
         ),
         plan=plan,
@@ -226,7 +225,7 @@ def _checked(
 
 
 def _limits(
-    *, supervise: bool, others: str | bool, least_nodes: int, max_restarts: int
+    *, supervise: bool, others: str | bool, min_nodes: int, max_restarts: int
 ) -> Limits | None:
     """Return the budgets of a supervised job; None without --supervise.
 
@@ -240,7 +239,7 @@ def _limits(
             f"--supervise: does not work with {others}: the supervisor decides itself when and "
             "on which nodes the job goes on; leave out one of the two"
         )
-    return Limits(min_nodes=least_nodes, max_restarts=max_restarts, correlate_s=CORRELATE_S)
+    return Limits(min_nodes=min_nodes, max_restarts=max_restarts, correlate_s=CORRELATE_S)
 
 
 def _script(word: str) -> str:
@@ -508,7 +507,6 @@ def _supervise(
     generations = OnNodes(
         session=session,
         record=record,
-        shape=Shape(),
         screen=screen,
         ready=ready,
         follow=follower,

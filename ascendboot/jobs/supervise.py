@@ -47,6 +47,9 @@ class Generations(Protocol):
     def run(self, plan: LaunchPlan, progress: Progress) -> JobReport:
         """Start a planned generation and follow it to its end; `progress` is filled."""
 
+    def newest_step(self, nodes: Sequence[str]) -> int | None:
+        """The step of the newest complete checkpoint that these nodes have; None: none is known."""
+
     def has_returned(self, node: str) -> bool:
         """Whether a lost node answers again."""
 
@@ -146,7 +149,11 @@ class Supervisor:
         if report.exit_code == 0:
             return self.core.ended(at, 0)
         self._unverified = [node for node in plan.nodes if node in progress.lost]
-        return self.core.fault(first_cause(faults_of(report, progress, at), at))
+        left = [node for node in plan.nodes if node not in progress.lost]
+        step = self.generations.newest_step(left)
+        if step is not None:
+            self.core.checkpoint(at, step)
+        return self.core.fault(first_cause(faults_of(report, progress, at, step), at))
 
     def _excluded(self, error: NotReadyError) -> Sequence[Action]:
         """Continue without the nodes that are not ready; the operator must mend those."""
@@ -165,8 +172,14 @@ class Supervisor:
         return self.core.fault(Fault(kind=kind, at=self.clock(), node=node, words=words))
 
 
-def faults_of(report: JobReport, progress: Progress, at: float) -> list[Fault]:
-    """Return what ended a generation, from its report; at least one."""
+def faults_of(
+    report: JobReport, progress: Progress, at: float, step: int | None = None
+) -> list[Fault]:
+    """Return what ended a generation, from its report; at least one.
+
+    `step` is that of the newest checkpoint then: a rank that fails in the same way after another
+    one has not failed at the same place.
+    """
     lost = dict.fromkeys(progress.lost)
     if report.cause is not None and report.cause.kind is CauseKind.NODE:
         lost |= dict.fromkeys(report.cause.nodes)
@@ -180,13 +193,15 @@ def faults_of(report: JobReport, progress: Progress, at: float) -> list[Fault]:
     failed = report.first_failure
     words = report.cause.title if report.cause else report.message
     if failed is None:
-        return [Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=report.exit_code, words=words)]
+        code = report.exit_code
+        return [Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=code, step=step, words=words)]
     fault = Fault(
         kind=FaultKind.RANK_EXIT,
         at=at,
         node=failed.node,
         rank=failed.rank,
         exit_code=failed.exit_code,
+        step=step,
         words=words,
     )
     return [fault]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,7 @@ class Practice:
 
     outcomes: Sequence[Callable[[LaunchPlan, Progress], JobReport] | LaunchError]
     returns: bool = False
+    steps: Iterator[int] = field(default_factory=lambda: iter(()))
     launches: list[Launch] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
@@ -81,6 +83,9 @@ class Practice:
     @property
     def _outcome(self) -> Callable[[LaunchPlan, Progress], JobReport] | LaunchError:
         return self.outcomes[min(len(self.launches), len(self.outcomes)) - 1]
+
+    def newest_step(self, _nodes: Sequence[str]) -> int | None:
+        return next(self.steps, None)
 
     def has_returned(self, _node: str) -> bool:
         return self.returns
@@ -150,6 +155,12 @@ def test_a_node_that_is_not_ready_takes_no_part(gone: Sequence[str]) -> None:
     assert watched.run().end.exit_code == 0
     assert practice.launches[-1].nodes == ("a-1",)
     assert watched.core.nodes["a-2"].status == ("absent" if gone else "quarantined")
+
+
+def test_a_job_that_makes_progress_is_not_ended_for_failing_in_the_same_way() -> None:
+    practice = Practice([rank_failed, rank_failed, rank_failed, succeeded], steps=count(10, 10))
+    assert supervisor(practice).run().end.exit_code == 0
+    assert [launch.resume_step for launch in practice.launches] == [None, 10, 20, 30]
 
 
 def test_ctrl_c_ends_the_job_and_nothing_is_started_again() -> None:
