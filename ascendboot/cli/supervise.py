@@ -15,7 +15,7 @@ from ascendboot.errors import LaunchError, NodeError
 from ascendboot.facts.query import Unanswered, query
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.progress import Progress
-from ascendboot.jobs.supervise import NotReadyError, Supervised, Supervisor
+from ascendboot.jobs.supervisor import NotReadyError, Supervised, Supervisor
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, generation_id, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import CheckpointRules, Cluster, NodeClocks
@@ -206,25 +206,32 @@ def _text_of(side: Transport, path: str, sha256: str) -> str:
 
 def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Cluster, SetupRecord]:
     """Return the nodes of a generation as a cluster of their own, in the order of their ranks."""
-    names = launch.nodes
-    nodes = tuple(cluster.node(name) for name in names)
     port = cluster.chief_port + (launch.generation - 1) % _PORTS
+    nodes = tuple(cluster.node(name) for name in launch.nodes)
+    part = replace(cluster, nodes=nodes, primary_name=nodes[0].name, chief_port=port)
+    order = nodes if cluster.own_table else part.rank_order
+    names = [node.name for node in order]
     slots = tuple(slot for name in names for slot in record.slots if slot[0] == name)
-    return (
-        replace(cluster, nodes=nodes, primary_name=names[0], chief_port=port),
-        replace(record, slots=slots, nodes={name: record.nodes[name] for name in names}),
-    )
+    return part, replace(record, slots=slots, nodes={name: record.nodes[name] for name in names})
 
 
-def by_leaf(cluster: Cluster) -> Pick:
-    """Choose nodes on few leaf switches where the inventory names them."""
-    leaves = cluster.leaves
+def chooser(cluster: Cluster) -> Pick:
+    """Choose a node that can start jobs first, and the others on few leaf switches if known."""
+    heads = [node.name for node in cluster.heads]
+    leaves = cluster.leaves if cluster.follows_leaves else {}
 
     def choose(candidates: Sequence[str], count: int, keep: Sequence[str]) -> tuple[str, ...]:
-        kept = [name for name in candidates if name in keep][:count]
-        return pick({name: leaves[name] for name in candidates}, count, keep=kept)
+        head = next((name for name in heads if name in candidates), None)
+        if head is None:
+            return ()
+        wanted = list(dict.fromkeys((head, *(n for n in candidates if n in keep))))[:count]
+        if leaves:
+            chosen = pick({name: leaves[name] for name in candidates}, count, keep=wanted)
+        else:
+            chosen = keep_members(candidates, count, wanted)
+        return (head, *(name for name in chosen if name != head))
 
-    return choose if leaves and cluster.follows_leaves else keep_members
+    return choose
 
 
 def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts) -> Supervised:
@@ -248,7 +255,7 @@ def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts
             devices.pop(),
             generations.shape,
             limits,
-            by_leaf(session.cluster),
+            chooser(session.cluster),
             on_event=writer.event,
         )
         return Supervisor(

@@ -27,7 +27,7 @@ from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import terminate_processes
-from ascendboot.jobs.supervise import CORRELATE_S, TIMEOUTS, NotReadyError
+from ascendboot.jobs.supervisor import CORRELATE_S, TIMEOUTS, NotReadyError
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.launch.planner import refuse_clocks_apart, why_not_elastic

@@ -143,6 +143,9 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
         yield ("resources", "mode"), words
     if _is_for_torch(keys):
         yield from _not_for_torch(keys, mode)
+    if keys.ssh.standby and keys.ssh.trust == "pinned":
+        words = "with `trust: pinned` nodes accept one key, that of the primary; write `trust: ca`"
+        yield ("ssh", "standby"), words
     if has_meeting_port(mode, kind) and keys.ssh.port == keys.resources.chief_port:
         words = f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another"
         yield ("ssh", "port"), words

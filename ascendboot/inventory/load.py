@@ -78,6 +78,7 @@ def _cluster(
         ssh_port=keys.ssh.port if isinstance(keys.ssh.port, int) else None,
         ssh_via=keys.ssh.via,
         trust=keys.ssh.trust,
+        standby=tuple(keys.ssh.standby),
         resource_mode=resource_mode(keys),
         own_table=own_table,
         chief_port=keys.resources.chief_port,
@@ -138,6 +139,10 @@ def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...
     all_understood = len(entries) == len(sheet.mark.at("nodes").keys)
     if keys.primary and keys.primary not in names and all_understood:
         sheet.report(sheet.mark.at("primary"), no_such("node", keys.primary, names, sheet))
+    for index, name in enumerate(keys.ssh.standby):
+        if name not in names and all_understood:
+            mark = sheet.mark.at("ssh", "standby", index)
+            sheet.report(mark, no_such("node", name, names, sheet))
 
 
 def _imported(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> tuple[Node, ...]:

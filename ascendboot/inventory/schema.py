@@ -182,6 +182,12 @@ class SshKeys(Keys):
         "How nodes know each other: ca: by certificates that two keys on the "
         "operator's side sign; pinned: by host keys read over the authenticated session.",
     )
+    standby: Annotated[list[values.Name], Kind("a list of names of nodes")] = key(
+        [],
+        ["atlas-2"],
+        "Nodes that can take the place of the primary in a supervised job. Each gets a key with "
+        "which it can log in to the other nodes, as the primary does. Only with `trust: ca`.",
+    )
 
 
 class ResourceKeys(Keys):

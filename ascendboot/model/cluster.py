@@ -168,6 +168,8 @@ class Cluster:
     ssh_via: SshVia = "sshd"
     """How a login enters a container: by our sshd in it, or by its engine from the host side."""
     trust: Trust = "ca"
+    standby: tuple[str, ...] = ()
+    """Nodes that can replace the primary: they, too, can log in to all others."""
     resource_mode: ResourceMode = "rank-table"
     own_table: OwnTable | None = None
     """Replaces the rank table that setup would build from facts."""
@@ -209,6 +211,12 @@ class Cluster:
     def primary(self) -> Node:
         """The node of rank 0, from which jobs are started."""
         return self.node(self.primary_name)
+
+    @property
+    def heads(self) -> tuple[Node, ...]:
+        """The nodes from which jobs can be started, the primary first."""
+        others = (node for node in self.nodes if node.name in self.standby)
+        return (self.primary, *(node for node in others if node != self.primary))
 
     @property
     def code_folder(self) -> str | None:

@@ -67,7 +67,7 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
     if secrets:
         text = context.text("env/secrets.env.j2", **values)
         steps.append(FileContent("env/secrets.env", text, 0o600, secret=True))
-    if node == cluster.primary and traits_of(context.plan.launcher).ssh_shim:
+    if node in cluster.heads and traits_of(context.plan.launcher).ssh_shim:
         ssh = value_of(facts.ssh)
         config = str(context.plan.base / "trust/ssh_config")
         shim = context.text("env/ssh.j2", ssh=ssh.path if ssh else "/usr/bin/ssh", config=config)

@@ -73,10 +73,10 @@ def _daemon(context: Context, node: Node) -> Sshd:
 
 
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:
-    """On the primary, the key for logins to every node."""
+    """On the primary and its stand-bys, the key for logins to every node."""
     # If the cluster's sshd runs on the same side, one of its steps closes the folder.
     steps: list[Step] = [Closed()] if context.cluster.serves_from_host(node) else []
-    if node == context.cluster.primary:
+    if node in context.cluster.heads:
         retired = context.control.known if context.control else ()
         steps.append(KeyPair(_CLUSTER_KEY, context.cluster.name, retired))
     return steps
@@ -108,7 +108,7 @@ def _admitted(context: Context, key: str | None) -> Step:
         return Later(_ADMITTED, _signing(context) if certified else "the cluster's key is made")
     text = context.text(
         "trust/authorized_keys.j2",
-        primary_address=cluster.primary.cluster_address,
+        heads=",".join(node.cluster_address for node in cluster.heads),
         principal=_principal(context) if certified else None,
         key=key,
     )
@@ -116,31 +116,31 @@ def _admitted(context: Context, key: str | None) -> Step:
 
 
 def trust(context: Context, node: Node) -> Sequence[Step]:
-    """The primary trusts every node and can log in there; other nodes cannot."""
-    is_primary = node == context.cluster.primary
-    steps = _of_primary(context) if is_primary else []
-    kept = {step.name for step in steps} | ({_CLUSTER_KEY} if is_primary else set())
+    """The primary and its stand-bys trust every node and can log in there; others cannot."""
+    is_head = node in context.cluster.heads
+    steps = _of_head(context, node) if is_head else []
+    kept = {step.name for step in steps} | ({_CLUSTER_KEY} if is_head else set())
     there = context.facts.installed[node.name].files
     return [*steps, *(Absent(path) for path in _OF_A_PRIMARY if path in there and path not in kept)]
 
 
-def _of_primary(context: Context) -> list[Step]:
-    """The primary knows every host, by its CA or by its key, and how to log in there."""
+def _of_head(context: Context, head: Node) -> list[Step]:
+    """It knows every host, by its CA or by its key, and how to log in there."""
     cluster, facts, authority = context.cluster, context.facts, context.authority
-    primary, certified = cluster.primary, cluster.trust == "ca"
+    certified = cluster.trust == "ca"
     steps: list[Step] = []
     hosts = [(n.cluster_address, facts.sshd_side(n.name).host_key) for n in cluster.nodes]
     if certified:
-        key = facts.installed[primary.name].cluster_key
+        key = facts.installed[head.name].cluster_key
         public = FileContent(_PUBLIC_KEY, f"{key}\n") if key else None
         steps.append(public or Later(_PUBLIC_KEY, "the cluster's key is made"))
         certificate = _certificate(
             context,
             USER_CERTIFICATE,
-            primary,
+            head,
             key,
             principals=(_principal(context),),
-            options=(f"source-address {ipaddress.ip_network(primary.cluster_address)}",),
+            options=(f"source-address {ipaddress.ip_network(head.cluster_address)}",),
         )
         steps.append(certificate)
     if certified and authority is None:
@@ -155,7 +155,7 @@ def _of_primary(context: Context) -> list[Step]:
         )
         steps.append(FileContent(_KNOWN, known))
     users = {n.cluster_address: context.user(n) for n in cluster.nodes}
-    user = users[primary.cluster_address]
+    user = users[head.cluster_address]
     config = context.text(
         "trust/ssh_config.j2",
         certificate=USER_CERTIFICATE if certified else None,
@@ -175,7 +175,7 @@ def _certificate(
     options: tuple[str, ...] = (),
     load: Command | None = None,
 ) -> Step:
-    """The certificate of a node's host key, or of the cluster's key on the primary."""
+    """The certificate of a node's host key, or of the cluster's key on a node that starts jobs."""
     authority, is_host = context.authority, name == HOST_CERTIFICATE
     if authority is None:
         return Later(name, _signing(context))

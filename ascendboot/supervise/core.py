@@ -50,6 +50,7 @@ CODE_GAVE_UP, CODE_NEEDS_OPERATOR, CODE_INTERRUPTED = 75, 93, 130
 
 
 Pick: TypeAlias = Callable[[Sequence[str], int, Sequence[str]], tuple[str, ...]]
+"""Chooses so many of the candidates, rather the last members; empty: a job can start on none."""
 OnEvent: TypeAlias = Callable[[Mapping[str, object]], None]
 
 
@@ -276,6 +277,7 @@ class Core:
             return ()
         m.best_step = step
         m.exits = m.common_restarts = 0
+        m.last_exit = None
         if m.state is not State.DRAINING:
             return ()
         return self._stop(self._by_operator("the number of nodes changes after this checkpoint"))
@@ -558,12 +560,16 @@ class Core:
                 break
         if world is None:
             return None
-        trusted = [name for name in healthy if name != m.doubted]
-        candidates = trusted if len(trusted) >= world.nodes else healthy
+        others = [name for name in healthy if name != m.doubted]
+        chosen = self._picked(others, world.nodes) if len(others) >= world.nodes else ()
+        return chosen or self._picked(healthy, world.nodes) or None
+
+    def _picked(self, candidates: Sequence[str], count: int) -> tuple[str, ...]:
+        """So many of the candidates; empty if a job can start on none of them."""
         known = set(candidates)
-        chosen = self._pick(candidates, world.nodes, [n for n in m.members if n in known])
-        if len(set(chosen)) != world.nodes or not set(chosen) <= known:
-            raise AscendbootError(f"pick: {chosen} are not {world.nodes} of {candidates}; a bug")
+        chosen = self._pick(candidates, count, [n for n in self._m.members if n in known])
+        if chosen and (len(set(chosen)) != count or not set(chosen) <= known):
+            raise AscendbootError(f"pick: {chosen} are not {count} of {candidates}; a bug")
         return chosen
 
     def _world(self, available: int) -> World | None:
@@ -576,7 +582,9 @@ class Core:
 
     def _why_none(self) -> str:
         m = self._m
-        count = len(self._healthy()) + len(self._if_needed())
+        count = sum(n.status in ("healthy", "suspect") for n in m.nodes.values())
+        if self._world(count):
+            return "no node is left from which a job can start: neither the primary nor a standby"
         return why_not_legal(m.shape, count, m.devices, m.limits.min_nodes)
 
     def _if_needed(self) -> list[str]:

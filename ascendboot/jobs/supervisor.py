@@ -22,6 +22,8 @@ TIMEOUTS = Timeouts(beat_s=2.0, node_s=6.0, reconnect_s=4.0, drain_s=4.0)
 _LOOK_S = 5.0
 """How often lost nodes are looked for while the job waits for one."""
 _PAUSE_S = 0.2
+_RETURNING = ("absent", "soft-quarantine", "suspect")
+"""Nodes that are used again once they answer and have been well for some time."""
 
 
 class NotReadyError(LaunchError):
@@ -119,7 +121,7 @@ class Supervisor:
 
     def _look_for_lost(self) -> Sequence[Action]:
         for name, state in self.core.nodes.items():
-            if state.status == "absent" and self.generations.has_returned(name):
+            if state.status in _RETURNING and state.until is None and self.generations.has_returned(name):
                 self.generations.tell(f"{name}: answers again")
                 if actions := self.core.node_up(self.clock(), name):
                     return actions
@@ -150,10 +152,9 @@ class Supervisor:
             return self.core.ended(at, 0)
         self._unverified = [node for node in plan.nodes if node in progress.lost]
         left = [node for node in plan.nodes if node not in progress.lost]
-        step = self.generations.newest_step(left)
-        if step is not None:
+        if (step := self.generations.newest_step(left)) is not None:
             self.core.checkpoint(at, step)
-        return self.core.fault(first_cause(faults_of(report, progress, at, step), at))
+        return self.core.fault(first_cause(faults_of(report, progress, at), at))
 
     def _excluded(self, error: NotReadyError) -> Sequence[Action]:
         """Continue without the nodes that are not ready; the operator must mend those."""
@@ -172,14 +173,8 @@ class Supervisor:
         return self.core.fault(Fault(kind=kind, at=self.clock(), node=node, words=words))
 
 
-def faults_of(
-    report: JobReport, progress: Progress, at: float, step: int | None = None
-) -> list[Fault]:
-    """Return what ended a generation, from its report; at least one.
-
-    `step` is that of the newest checkpoint then: a rank that fails in the same way after another
-    one has not failed at the same place.
-    """
+def faults_of(report: JobReport, progress: Progress, at: float) -> list[Fault]:
+    """Return what ended a generation, from its report; at least one."""
     lost = dict.fromkeys(progress.lost)
     if report.cause is not None and report.cause.kind is CauseKind.NODE:
         lost |= dict.fromkeys(report.cause.nodes)
@@ -192,16 +187,15 @@ def faults_of(
         return [Fault(kind=FaultKind.START_FAILED, at=at, words=report.message)]
     failed = report.first_failure
     words = report.cause.title if report.cause else report.message
-    if failed is None:
-        code = report.exit_code
-        return [Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=code, step=step, words=words)]
+    is_alike = report.cause is not None and report.cause.kind is CauseKind.ALIKE
+    if failed is None or is_alike:  # which of several ranks was first is chance
+        return [Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=report.exit_code, words=words)]
     fault = Fault(
         kind=FaultKind.RANK_EXIT,
         at=at,
         node=failed.node,
         rank=failed.rank,
         exit_code=failed.exit_code,
-        step=step,
         words=words,
     )
     return [fault]

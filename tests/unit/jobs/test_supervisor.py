@@ -13,7 +13,7 @@ from ascendboot.errors import LaunchError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.job_report import running_report
 from ascendboot.jobs.progress import Progress
-from ascendboot.jobs.supervise import NotReadyError, Supervisor, faults_of
+from ascendboot.jobs.supervisor import NotReadyError, Supervisor, faults_of
 from ascendboot.launch.plan import LaunchPlan, generation_id, record_folder
 from ascendboot.launch.planner import plan
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
