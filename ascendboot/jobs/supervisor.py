@@ -121,7 +121,11 @@ class Supervisor:
 
     def _look_for_lost(self) -> Sequence[Action]:
         for name, state in self.core.nodes.items():
-            if state.status in _RETURNING and state.until is None and self.generations.has_returned(name):
+            if (
+                state.status in _RETURNING
+                and state.until is None
+                and self.generations.has_returned(name)
+            ):
                 self.generations.tell(f"{name}: answers again")
                 if actions := self.core.node_up(self.clock(), name):
                     return actions
@@ -187,8 +191,9 @@ def faults_of(report: JobReport, progress: Progress, at: float) -> list[Fault]:
         return [Fault(kind=FaultKind.START_FAILED, at=at, words=report.message)]
     failed = report.first_failure
     words = report.cause.title if report.cause else report.message
-    is_alike = report.cause is not None and report.cause.kind is CauseKind.ALIKE
-    if failed is None or is_alike:  # which of several ranks was first is chance
+    cause = report.cause
+    is_chance = cause is not None and (cause.kind is CauseKind.ALIKE or bool(cause.unsure))
+    if failed is None or is_chance:  # another rank may be the first next time
         return [Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=report.exit_code, words=words)]
     fault = Fault(
         kind=FaultKind.RANK_EXIT,

@@ -145,15 +145,17 @@ def check_readiness(
         ),
         unready=_unready(failed, errors),
         lost=frozenset(n for n, e in failed.items() if isinstance(e, UnreachableError)),
-        warnings=(
-            *((_STATED,) if cluster.facts == "stated" else ()),
-            *(_line(finding) for finding in made if finding.level != "error"),
-        ),
+        warnings=_warnings(cluster, made),
         leftovers=checks.leftovers(probes),
         left=tuple(_line(finding) for finding in errors if finding.id == "leftovers"),
         clocks=_clocks(replies),
         image=next((reply.image for reply in replies.values() if reply.image), {}),
     )
+
+
+def _warnings(cluster: Cluster, made: Sequence[Finding]) -> tuple[str, ...]:
+    found = (_line(finding) for finding in made if finding.level != "error")
+    return (*((_STATED,) if cluster.facts == "stated" else ()), *found)
 
 
 def _unready(failures: Mapping[str, NodeError], errors: Sequence[Finding]) -> dict[str, str]:

@@ -222,7 +222,7 @@ class Core:
             return ()
         needs_node = fault.kind not in (*OF_JOB, FaultKind.PREEMPTED_BY_OPERATOR)
         if (fault.node or needs_node) and fault.node not in self._m.nodes:
-            self._event("ignored", fault.said)
+            self._event("ignored", fault.shown)
             return ()
         return self._of_node(fault) if needs_node else self._of_job(fault)
 
@@ -359,11 +359,11 @@ class Core:
             or self._is_old(fault.generation)
             or (fault.node and fault.node not in m.members)
         ):
-            self._event("ignored", fault.said, fault.node)
+            self._event("ignored", fault.shown, fault.node)
         elif m.state in ACTIVE:
             return self._stop(fault)
         elif m.state in (State.STOPPING, State.DIAGNOSING) and self._may_be_cause(fault):
-            self._event("fault", fault.said, fault.node)
+            self._event("fault", fault.shown, fault.node)
             m.faults.append(fault)
         return ()
 
@@ -380,7 +380,7 @@ class Core:
         if fault.kind is FaultKind.NPU_FAULT:
             treatment = fault.severity.treatment
         if treatment == "log":
-            self._event("fault", fault.said, fault.node)
+            self._event("fault", fault.shown, fault.node)
             return ()
         if fault.kind is FaultKind.NET_FAULT or treatment == "restart":
             return self._may_persist(fault)
@@ -398,7 +398,7 @@ class Core:
         same = [each for _, each in m.pending if (each.node, each.kind) == (fault.node, fault.kind)]
         if same or fault.node not in m.members or m.state not in (*ACTIVE, State.STOPPING):
             return ()
-        self._event("fault", fault.said, fault.node)
+        self._event("fault", fault.shown, fault.node)
         if m.state is State.STOPPING:
             m.faults.append(fault)
             return ()
@@ -410,7 +410,7 @@ class Core:
         """Change the condition of the node of a fault; undo it if many nodes have the same one."""
         m = self._m
         node, now = fault.node, m.nodes[fault.node]
-        self._event("fault", fault.said, node)
+        self._event("fault", fault.shown, node)
         m.recent = [each for each in m.recent if fault.at - each.at <= m.limits.common_s]
         m.before = {each.node: m.before[each.node] for each in m.recent}
         if not (fault.kind is FaultKind.NODE_DOWN and now.status == "absent"):
@@ -423,7 +423,7 @@ class Core:
         if found:
             m.common_at = fault.at
             others = ", ".join(sorted(found - {node}))
-            self._event("common-cause", f"{fault.said}: also on {others}", node)
+            self._event("common-cause", f"{fault.shown}: also on {others}", node)
         for name in sorted(found):
             self._excuse(name)
 
@@ -442,7 +442,7 @@ class Core:
         m.faults = [replace(fault, at=max(fault.at, cause.at)) for fault in m.faults]
         m.faults.insert(0, cause)
         m.pending = []
-        self._enter(State.STOPPING, cause.said, cause.node)
+        self._enter(State.STOPPING, cause.shown, cause.node)
         return (Stop(m.generation, cause),)
 
     def _cause(self) -> Fault:
@@ -461,14 +461,14 @@ class Core:
         if m.state is not State.DIAGNOSING or m.at < m.deadline:
             return ()
         cause = self._cause()
-        self._event("cause", cause.said, cause.node)
+        self._event("cause", cause.shown, cause.node)
         if cause.kind is FaultKind.PREEMPTED_BY_OPERATOR:
             m.exits = 0
             m.no_progress = 0 if m.best_step > m.step_at_launch else m.no_progress
             return self._plan()
-        return self._judge(cause) or self._plan()
+        return self._decide(cause) or self._plan()
 
-    def _judge(self, cause: Fault) -> tuple[Action, ...]:
+    def _decide(self, cause: Fault) -> tuple[Action, ...]:
         """Charge the budgets; the end of supervision if one is used up."""
         m, limits = self._m, self._m.limits
         has_evidence = any(fault.kind not in OF_JOB for fault in m.faults)
@@ -483,16 +483,16 @@ class Core:
         self._doubt(cause if not has_evidence else None)
         why = ""
         if not has_evidence and self._is_bug(cause):
-            why = f"{cause.said}: the same failure twice; correct the program"
+            why = f"{cause.shown}: the same failure twice; correct the program"
         elif is_common and m.common_restarts > 1:
-            why = f"{cause.said}: a common cause twice; check switches, storage and settings"
+            why = f"{cause.shown}: a common cause twice; check switches, storage and settings"
         elif m.no_progress >= limits.no_progress_limit:
-            why = f"no newer checkpoint in {m.no_progress} generations; last cause: {cause.said}"
+            why = f"no newer checkpoint in {m.no_progress} generations; last cause: {cause.shown}"
         if why:
             return self._finish(State.NEEDS_OPERATOR, CODE_NEEDS_OPERATOR, why)
         if m.restarts >= limits.max_restarts:
             why = f"restarted {m.restarts} times, max_restarts is {limits.max_restarts}; "
-            return self._finish(State.GAVE_UP, CODE_GAVE_UP, f"{why}last cause: {cause.said}")
+            return self._finish(State.GAVE_UP, CODE_GAVE_UP, f"{why}last cause: {cause.shown}")
         m.restarts += 1
         is_exit = cause.kind is FaultKind.RANK_EXIT and not has_evidence
         m.exits = m.exits + 1 if is_exit else 0

@@ -106,7 +106,7 @@ class Fault:
         return level_of(self.codes, "Alarm") if self.level is None else self.level
 
     @property
-    def said(self) -> str:
+    def shown(self) -> str:
         """The fault for a message: `npu-fault on n1 (80E3A201)`."""
         where = f" on {self.node}" if self.node else ""
         rank = f" rank {self.rank}" if self.rank is not None else ""
@@ -171,7 +171,7 @@ def after_fault(
         status = "suspect" if status == "healthy" else status
     elif status != "absent":
         status = "soft-quarantine"
-    reason = now.reason if now.status == "quarantined" else fault.said
+    reason = now.reason if now.status == "quarantined" else fault.shown
     return NodeState(status, None, reason, relapses=relapses, faults=faults)
 
 
