@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -11,12 +12,20 @@ from typing import TypeAlias
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
 from ascendboot.cli.session import Session
 from ascendboot.console.screen import Screen
-from ascendboot.errors import LaunchError, NodeError
+from ascendboot.errors import LaunchError, NodeError, UsageError
 from ascendboot.facts.query import Unanswered, query
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.progress import Progress
+from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.jobs.supervisor import NotReadyError, Supervised, Supervisor
-from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, generation_id, record_of
+from ascendboot.launch.plan import (
+    PLAN_FILE,
+    LaunchPlan,
+    LaunchRequest,
+    generation_id,
+    read_record,
+    record_of,
+)
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import CheckpointRules, Cluster, NodeClocks
 from ascendboot.model.job import JobReport
@@ -26,6 +35,7 @@ from ascendboot.ranktable.convert import subset
 from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.setup.record import SetupRecord
+from ascendboot.state import Run
 from ascendboot.supervise.checkpoints import (
     Checkpoint,
     Listing,
@@ -45,6 +55,8 @@ Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], "tuple[LaunchRequest, N
 Follow: TypeAlias = Callable[[LaunchPlan, NodeClocks, Path, Progress], JobReport]
 """Starts a planned job and follows it; its logs go into a folder."""
 
+_FOLDER = "supervise"
+"""Of a supervised job, in the folder of its run."""
 _PORTS = 100
 """Each generation meets at a port of its own: what a killed one left open is in nobody's way."""
 
@@ -54,6 +66,8 @@ class OnNodes:
     """The generations of one supervised job on the nodes of a cluster."""
 
     session: Session
+    job: Run
+    """The run of the job, also where this run continues it."""
     record: SetupRecord
     screen: Screen
     ready: Ready
@@ -79,7 +93,7 @@ class OnNodes:
         """
         cluster, record = part_of(self.session.cluster, self.record, launch)
         self._connect(launch.nodes)
-        job_id = generation_id(self.session.run.run_id, launch.generation)
+        job_id = generation_id(self.job.run_id, launch.generation)
         request, self._clocks = self.ready(cluster, record, job_id)
         size = request.placement.world_size
         words = f"{counted(size, 'rank')} on {counted(len(launch.nodes), 'node')}"
@@ -88,7 +102,7 @@ class OnNodes:
 
     def run(self, plan: LaunchPlan, progress: Progress) -> JobReport:
         """Start a planned generation and follow it to its end; `progress` is filled."""
-        run, part = self.session.run, plan.job_id.rpartition(".")[2]
+        run, part = self.job, plan.job_id.rpartition(".")[2]
         started = now().isoformat(timespec="milliseconds")
         document = record_of(plan, started=started, clocks=self._clocks)
         run.write_json(f"{part}/{PLAN_FILE}", document)
@@ -98,6 +112,24 @@ class OnNodes:
             run.write_json(f"{part}/{REPORT_FILE}", report.to_json())
         self.screen.job(report, f"{run.shown}/{part}")
         return report
+
+    def stop(self, generation: int) -> Collection[str]:
+        """End a generation that another supervisor started; return the nodes not verified."""
+        record = read_record(self.job.folder / f"g{generation}")
+        if record is None:
+            return ()  # it is written before anything is started
+        self.tell(f"generation {generation}: is ended on {fold(record.nodes)}")
+        nodes = [self.session.cluster.node(name) for name in record.nodes]
+        sides, lost = self.session.connect(nodes)
+        found = stop_job(
+            sides,
+            record.job_folder,
+            primary=record.primary,
+            grace_s=record.grace_s,
+            forks=self.session.forks,
+        )
+        bad = [name for name, it in found.items() if not isinstance(it, Terminated) or it.left]
+        return (*lost, *bad)
 
     def newest_step(self, nodes: Sequence[str]) -> int | None:
         """The step of the newest complete checkpoint that these nodes have; None: none is known."""
@@ -234,6 +266,22 @@ def chooser(cluster: Cluster) -> Pick:
     return choose
 
 
+def supervised_run(session: Session, job_id: str) -> Run:
+    """Return the run of a supervised job that was started from here.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    folder = session.state.runs / job_id
+    if folder.parent != session.state.runs or not Store(folder / _FOLDER).state.is_file():
+        known = sorted(
+            path.parts[-3] for path in session.state.runs.glob(f"*/{_FOLDER}/state.json")
+        )
+        words = f"the last one is {known[-1]}" if known else "start one with train --supervise"
+        raise UsageError(f'--resume: no supervised job "{job_id}" was started from here; {words}')
+    return Run(job_id, folder, session.run.secrets)
+
+
 def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts) -> Supervised:
     """Run a job in generations until it has ended, and keep its state in the folder of the run."""
     session, record = generations.session, generations.record
@@ -248,16 +296,19 @@ def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts
             f"{_device_counts(record)} devices, and a node can replace another only if both have "
             "equally many; state `devices` so, or leave --supervise out"
         )
-    store = Store(session.run.folder / "supervise")
+    store, pick_nodes = Store(generations.job.folder / _FOLDER), chooser(session.cluster)
     with store.writing(now().isoformat(timespec="seconds")) as writer:
-        core = Core(
-            order,
-            devices.pop(),
-            generations.shape,
-            limits,
-            chooser(session.cluster),
-            on_event=writer.event,
-        )
+        if document := store.read_state():
+            at = time.monotonic()
+            core = Core.from_json(document, at=at, pick=pick_nodes, on_event=writer.event)
+            if {*core.nodes} != {*order}:
+                raise UsageError(
+                    f"--resume {generations.job.run_id}: the nodes of {session.cluster.name} have "
+                    "changed since; start the job anew with --supervise"
+                )
+        else:
+            shape, count = generations.shape, devices.pop()
+            core = Core(order, count, shape, limits, pick_nodes, on_event=writer.event)
         return Supervisor(
             core=core,
             generations=generations,

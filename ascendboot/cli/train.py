@@ -15,7 +15,7 @@ from ascendboot.cli.collective import pass_preflight, promises
 from ascendboot.cli.common import duration, end, exit_with, on_interrupt, seconds, whole_number
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
 from ascendboot.cli.session import Session, code_sender
-from ascendboot.cli.supervise import OnNodes, run_generations
+from ascendboot.cli.supervise import OnNodes, run_generations, supervised_run
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
@@ -57,6 +57,8 @@ class Order:
     """An elastic job ends with fewer nodes; None: the job needs all nodes."""
     supervised: Limits | None = None
     """Budgets of a supervised job; None: it is not supervised."""
+    resumed: str = ""
+    """The id of the supervised job to continue; empty: a new one."""
     hangs: HangRules = field(default_factory=HangRules)
     skipped: tuple[str, ...] = ()
     """Ids of checks to skip."""
@@ -106,6 +108,7 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         " are left",
         "min-nodes": "A supervised job needs this many nodes. Default: 1",
         "max-restarts": "How often a supervised job is started again. Default: 10",
+        "resume": "Continue a supervised job whose `train` has ended or was killed: its id",
         "hang-timeout": "A job hangs if no rank prints anything or uses its processor for this time"
         f" (10m, 2h; 0: never). Default: {_USUAL_HANG}",
         "on-hang": "What to do if the job hangs: tell (print a message, the default) or stop (exit"
@@ -125,8 +128,9 @@ def train(
     grace: str = "3",
     elastic: str | None = None,
     supervise: bool = False,
-    min_nodes: str = "1",
-    max_restarts: str = "10",
+    min_nodes: str | None = None,
+    max_restarts: str | None = None,
+    resume: str | None = None,
     hang_timeout: str | None = None,
     on_hang: str = "tell",
     skip_checks: str | None = None,
@@ -148,6 +152,7 @@ def train(
       invoke train main.py --elastic 3     torchrun: continue on three nodes
       invoke train main.py --detach        start it and return: status, logs, stop
       invoke train main.py --supervise     start it again after a fault
+      invoke train main.py --resume JOB    continue a job that was supervised
 
     Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and
     was stopped, 125 if it was not started, 4 if the primary was lost and the
@@ -162,11 +167,12 @@ def train(
         skipped=skipped_checks(skip_checks),
         ends_leftovers=stop_leftovers,
         supervised=_limits(
-            supervise=supervise,
+            supervise=supervise or resume is not None,
             others=(elastic is not None and "--elastic") or (detach and "--detach"),
-            min_nodes=whole_number("--min-nodes", min_nodes, at_least=1),
-            max_restarts=whole_number("--max-restarts", max_restarts, at_least=0),
+            min_nodes=min_nodes,
+            max_restarts=max_restarts,
         ),
+        resumed=resume or "",
         plan=plan,
         preflight=preflight,
         detach=detach,
@@ -225,21 +231,28 @@ def _checked(
 
 
 def _limits(
-    *, supervise: bool, others: str | bool, min_nodes: int, max_restarts: int
+    *, supervise: bool, others: str | bool, min_nodes: str | None, max_restarts: str | None
 ) -> Limits | None:
-    """Return the budgets of a supervised job; None without --supervise.
+    """Return the budgets of a supervised job; None without --supervise and --resume.
 
     Raises:
-        UsageError: another flag does not work with it.
+        UsageError: flags do not work together.
     """
     if not supervise:
+        for flag, value in (("--min-nodes", min_nodes), ("--max-restarts", max_restarts)):
+            if value is not None:
+                raise UsageError(f"{flag}: is only for supervised jobs; add --supervise")
         return None
     if others:
         raise UsageError(
             f"--supervise: does not work with {others}: the supervisor decides itself when and "
             "on which nodes the job goes on; leave out one of the two"
         )
-    return Limits(min_nodes=min_nodes, max_restarts=max_restarts, correlate_s=CORRELATE_S)
+    return Limits(
+        min_nodes=whole_number("--min-nodes", min_nodes or "1", at_least=1),
+        max_restarts=whole_number("--max-restarts", max_restarts or "10", at_least=0),
+        correlate_s=CORRELATE_S,
+    )
 
 
 def _script(word: str) -> str:
@@ -506,6 +519,7 @@ def _supervise(
     follower = _Follower(session, screen, order, limits=TIMEOUTS)
     generations = OnNodes(
         session=session,
+        job=supervised_run(session, order.resumed) if order.resumed else session.run,
         record=record,
         screen=screen,
         ready=ready,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from ascendboot.errors import LaunchError
@@ -12,7 +13,7 @@ from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.jobs.progress import Progress, has_started
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.job import CauseKind, JobReport, JobState
-from ascendboot.supervise.core import Action, Core, End, Launch, Stop, Wait
+from ascendboot.supervise.core import Action, Core, End, Launch, State, Stop, Wait
 from ascendboot.supervise.policy import Fault, FaultKind, first_cause
 
 CORRELATE_S = 2.0
@@ -49,6 +50,9 @@ class Generations(Protocol):
     def run(self, plan: LaunchPlan, progress: Progress) -> JobReport:
         """Start a planned generation and follow it to its end; `progress` is filled."""
 
+    def stop(self, generation: int) -> Collection[str]:
+        """End a generation that another supervisor started; return the nodes not verified."""
+
     def newest_step(self, nodes: Sequence[str]) -> int | None:
         """The step of the newest complete checkpoint that these nodes have; None: none is known."""
 
@@ -80,11 +84,15 @@ class Supervisor:
     keep: Callable[[], None] = lambda: None
     """Keeps the state of the core; called after each of its decisions."""
     _report: JobReport | None = None
-    _unverified: Sequence[str] = field(default=())
+    _unverified: Collection[str] = ()
+    _ended: int = 0
+    """The last generation that was followed to its end."""
 
     def run(self) -> Supervised:
-        """Run generations until the core ends the job."""
-        actions: Sequence[Action] = self.core.begin(self.clock())
+        """Run generations until the core ends the job; continue one that was read from a file."""
+        core = self.core
+        begin = core.begin if core.state is State.IDLE else partial(core.resume, alive=False)
+        actions: Sequence[Action] = begin(self.clock())
         while True:
             self.keep()
             actions, end = self._next(actions)
@@ -101,7 +109,9 @@ class Supervisor:
                 return (), end
             case Launch() as launch:
                 return self._launched(launch), None
-            case Stop():  # it has ended already: `run` of a generation ends all of it
+            case Stop(generation=generation):
+                if generation != self._ended:
+                    self._unverified = self.generations.stop(generation)
                 return self.core.stopped(self.clock(), self._unverified), None
             case Wait(until=until):
                 return self._waited(until), None
@@ -137,7 +147,7 @@ class Supervisor:
             if self.interrupts.count:
                 return self.core.interrupt(self.clock())
             self.pause(_PAUSE_S)
-        self._unverified = ()
+        self._unverified, self._ended = (), launch.generation
         try:
             plan = self.generations.plan(launch)
         except NotReadyError as error:

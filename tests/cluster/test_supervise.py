@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,11 @@ def operator(bring_up_once: Callable[..., Lab]) -> Operator:
     return operator
 
 
+def latest(operator: Operator, place: int = -1) -> Path:
+    """The folder of the last run of `train`, or of one before."""
+    return sorted((operator.lab.directory / ".ascendboot/runs").glob("*-train-*"))[place]
+
+
 def test_a_job_survives_a_failed_rank_and_the_loss_of_its_primary(operator: Operator) -> None:
     job = operator.start("train", "generations.py", "--supervise")
     assert job.stdout is not None
@@ -76,12 +82,31 @@ def test_a_job_survives_a_failed_rank_and_the_loss_of_its_primary(operator: Oper
     assert [p for p in validate_table(source) if p.level == "error"] == []
     assert [row.rank for row in table_of(source).rows] == [0, 1, 2, 3]
     assert operator.job_processes() == {}
-    run = max((operator.lab.directory / ".ascendboot/runs").glob("*-train-*"))
+    run = latest(operator)
     lines = (run / "supervise/events.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines]
     assert {event["generation"] for event in events} >= {1, 2, 3}
     assert events[-1]["state"] == "DONE"
     assert operator.call("status", "--job", f"{run.name}.g3", "--json").code == 0
+
+
+def test_after_train_was_killed_another_one_continues_the_job(operator: Operator) -> None:
+    text = 'import os, time\nprint("began", flush=True)\n'
+    text += 'time.sleep(1000 if os.environ["ASCENDBOOT_GENERATION"] == "1" else 0)\n'
+    (operator.lab.directory / "long.py").write_text(text)
+    job = operator.start("train", "long.py", "--supervise")
+    assert job.stdout is not None
+    assert any(line.startswith("lab-3:4 | began") for line in job.stdout)
+    second = operator.call("train", "long.py", "--resume", latest(operator).name)
+    assert "could not be supervised: another process does that already" in second.err
+    job.kill()
+    job.communicate()
+    assert operator.job_processes() != {}
+    ended = operator.call("train", "long.py", "--resume", latest(operator, -2).name)
+    assert ended.code == 0, ended.err
+    assert "generation 1: is ended on lab-[1-3]" in ended.err
+    assert "lab-1:0 | began" in ended.out
+    assert operator.job_processes() == {}
 
 
 def test_a_bug_is_not_started_again_and_again(operator: Operator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -66,6 +67,7 @@ class Practice:
     steps: Iterator[int] = field(default_factory=lambda: iter(()))
     launches: list[Launch] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    stopped: list[int] = field(default_factory=list)
 
     def plan(self, launch: Launch) -> LaunchPlan:
         self.launches.append(launch)
@@ -83,6 +85,10 @@ class Practice:
     @property
     def _outcome(self) -> Callable[[LaunchPlan, Progress], JobReport] | LaunchError:
         return self.outcomes[min(len(self.launches), len(self.outcomes)) - 1]
+
+    def stop(self, generation: int) -> Sequence[str]:
+        self.stopped.append(generation)
+        return ()
 
     def newest_step(self, _nodes: Sequence[str]) -> int | None:
         return next(self.steps, None)
@@ -171,6 +177,24 @@ def test_ctrl_c_ends_the_job_and_nothing_is_started_again() -> None:
     practice = Practice([interrupted])
     assert supervisor(practice).run().end.exit_code == 130
     assert len(practice.launches) == 1
+
+
+def test_a_supervisor_that_was_killed_is_replaced_by_one_that_ends_its_generation() -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(_made: LaunchPlan, _progress: Progress) -> JobReport:
+        raise Killed
+
+    first = supervisor(Practice([kill]))
+    with pytest.raises(Killed):
+        first.run()
+    practice = Practice([succeeded])
+    second = supervisor(practice)
+    second.core = Core.from_json(json.loads(json.dumps(first.core.to_json())), at=5.0)
+    assert second.run().end.exit_code == 0
+    assert practice.stopped == [1]
+    assert [launch.generation for launch in practice.launches] == [2]
 
 
 def test_ctrl_c_ends_the_wait_for_a_node() -> None:
