@@ -6,15 +6,17 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
 from ascendboot.cli.session import Session
 from ascendboot.console.screen import Screen
-from ascendboot.errors import LaunchError, NodeError, UsageError
-from ascendboot.facts.query import Unanswered, query
+from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
+from ascendboot.facts.query import Unanswered, query, value_of
 from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.node_watch import NodeWatch
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.jobs.supervisor import NotReadyError, Supervised, Supervisor
@@ -34,6 +36,7 @@ from ascendboot.model.topology import pick
 from ascendboot.ranktable.convert import subset
 from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
+from ascendboot.readiness.queries import JobRequirements, host_queries, job_requirements
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import Run
 from ascendboot.supervise.checkpoints import (
@@ -44,7 +47,7 @@ from ascendboot.supervise.checkpoints import (
     resume_words,
 )
 from ascendboot.supervise.core import Core, Launch, Pick, keep_members
-from ascendboot.supervise.policy import Limits
+from ascendboot.supervise.policy import Fault, FaultKind, Limits
 from ascendboot.supervise.shape import Shape
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Transport
@@ -57,6 +60,9 @@ Follow: TypeAlias = Callable[[LaunchPlan, NodeClocks, Path, Progress], JobReport
 
 _FOLDER = "supervise"
 """Of a supervised job, in the folder of its run."""
+LINK_DOWN_S = 20.0
+"""Shorter interruptions of a link are ignored, as MindCluster does."""
+_SEVERE = ("Alarm", "Critical")
 _PORTS = 100
 """Each generation meets at a port of its own: what a killed one left open is in nobody's way."""
 
@@ -75,6 +81,10 @@ class OnNodes:
     _clocks: NodeClocks = field(default_factory=NodeClocks)
     _table: str = ""
     """The rank table that setup wrote, once it was read."""
+    _down: dict[str, dict[int, float]] = field(default_factory=dict)
+    """By node: the devices whose link is down, and since when."""
+    _noted: set[str] = field(default_factory=set)
+    """What was printed about checkpoints."""
     _listings: dict[str, Listing] = field(default_factory=dict)
     """What each node last saw of the folder of checkpoints."""
 
@@ -150,24 +160,81 @@ class OnNodes:
 
         answers = on_each(nodes, listing, forks=self.session.forks)
         for node, answer in answers.items():
-            if isinstance(answer, NodeError):
-                self.screen.say(f"{answer}; its checkpoints are not known", "yellow")
-                self._listings.pop(node, None)
-            else:
+            if not isinstance(answer, NodeError):
                 self._listings[node] = answer
+                continue
+            self._listings.pop(node, None)
+            if not isinstance(answer, UnreachableError):  # its loss is reported elsewhere
+                self._say_once(f"{answer}; its checkpoints are not known")
         lost = [node for node in self._listings if node not in nodes]
         found = newest(self._listings, rules, needed=nodes, lost=lost)
         for note in found.notes:
-            self.screen.say(note, "yellow")
+            self._say_once(note)
         return found.checkpoint
 
+    def _say_once(self, words: str) -> None:
+        if words not in self._noted:
+            self._noted.add(words)
+            self.screen.say(words, "yellow")
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether a node that returns could load the checkpoint of the others."""
+        rules = self.session.cluster.checkpoint
+        return rules is not None and rules.shared
+
     def has_returned(self, node: str) -> bool:
-        """Whether a lost node answers again."""
+        """Whether a node answers, and is as ready for a job as at the start of a generation."""
+        return self._is_ready(node) or (self._is_connected_again(node) and self._is_ready(node))
+
+    def _is_connected_again(self, node: str) -> bool:
         try:
             self.session.connect_again(node)
         except NodeError:
             return False
         return True
+
+    def _is_ready(self, node: str) -> bool:
+        if node not in self.session.transports:
+            return False
+        alone = part_of(self.session.cluster, self.record, Launch(1, (node,), 0.0, None))
+        try:
+            self.ready(*alone, self.job.run_id)
+        except LaunchError:  # told again when it is to take part
+            return False
+        return True
+
+    def faults(self, nodes: Collection[str], at: float) -> Sequence[Fault]:
+        """What is wrong with the NPUs and links of these nodes; nodes without an answer are not."""
+        found = on_each(nodes, lambda name: self._faults_of(name, at), forks=self.session.forks)
+        return [
+            fault for each in found.values() if not isinstance(each, NodeError) for fault in each
+        ]
+
+    @cached_property
+    def _needs(self) -> JobRequirements:
+        return job_requirements(self.session.cluster, self.record, None, ())
+
+    def _faults_of(self, node: str, at: float) -> list[Fault]:
+        """Query the devices of one node.
+
+        Raises:
+            NodeError: it did not answer.
+        """
+        facts = host_queries(self._needs, self.session.cluster.node(node))
+        answers = query(self.session.hosts[node], facts)
+        health = value_of(answers["health"]) if "health" in answers else None
+        ports = value_of(answers["ports"]) if "ports" in answers else None
+        used = self._needs.devices[node]
+        ill = [f"device {i} is {health[i]}" for i in used if health and health.get(i) in _SEVERE]
+        down = [i for i, up in (ports.link if ports else {}).items() if value_of(up) is False]
+        self._down[node] = {i: self._down.get(node, {}).get(i, at) for i in down}
+        long = [i for i, since in self._down[node].items() if at - since >= LINK_DOWN_S]
+        words = [f"the link of device {i} is down" for i in long]
+        return [
+            *(Fault(kind=FaultKind.NPU_FAULT, at=at, node=node, words=each) for each in ill),
+            *(Fault(kind=FaultKind.LINK_DOWN, at=at, node=node, words=each) for each in words),
+        ]
 
     def tell(self, words: str) -> None:
         """Print what happened."""
@@ -313,6 +380,9 @@ def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts
             core=core,
             generations=generations,
             interrupts=interrupts,
+            watch=NodeWatch(
+                core=core, nodes=generations, interrupts=interrupts, clock=time.monotonic
+            ),
             keep=lambda: writer.state(core.to_json()),
         ).run()
 

@@ -146,13 +146,11 @@ def train(
     Examples:
       invoke train main.py                 on the cluster that you set up last
       invoke train main.py -- --steps 100  arguments of the script
-      invoke train ./main.py               use the file of the control machine
       invoke train main.py --plan          show the exact command and environment
       invoke train main.py --preflight     first check that ranks communicate
       invoke train main.py --elastic 3     torchrun: continue on three nodes
       invoke train main.py --detach        start it and return: status, logs, stop
       invoke train main.py --supervise     start it again after a fault
-      invoke train main.py --resume JOB    continue a job that was supervised
 
     Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and
     was stopped, 125 if it was not started, 4 if the primary was lost and the

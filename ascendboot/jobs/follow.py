@@ -153,7 +153,15 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
+        self.why = ""
+        """Why the job is ended although nobody pressed Ctrl-C; empty: it is not."""
         self._inbox: Inbox | None = None
+
+    def end(self, why: str) -> None:
+        """End the job with its grace period; may be called from another thread."""
+        self.why = why
+        if self._inbox is not None:
+            self._inbox.put(None)
 
     def press(self) -> None:
         """Note one more interrupt; may be called from a signal handler or another thread."""

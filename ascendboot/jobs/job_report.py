@@ -51,6 +51,7 @@ def report_on(
     words = _first_words(plan, progress, output, clocks)
     lost = tuple(progress.lost) or _lost_nodes(ends, words)
     was_ended = progress.interrupted or progress.not_started or progress.stopped or progress.hung
+    was_ended = was_ended or progress.replaced
     failure, cause, message = None, None, _launcher_summary(words)
     if progress.has_failed and not was_ended:
         cause = diagnose(plan, progress, ends, words, lost, folder=folder, clocks=clocks)
@@ -236,6 +237,7 @@ def _outcome(
     outcomes: tuple[tuple[object, tuple[JobState, int, str]], ...] = (
         (progress.interrupted, (JobState.INTERRUPTED, INTERRUPTED, "")),
         (progress.not_started, (JobState.NOT_STARTED, NOT_STARTED, progress.not_started)),
+        (progress.replaced, (JobState.STOPPED, STOPPED, progress.replaced)),
         (progress.stopped, (JobState.STOPPED, STOPPED, "the job was stopped with stop")),
         (progress.hung, (JobState.HUNG, HUNG, progress.hung)),
         (failed_code, (JobState.FAILED, failed_code or 1, "")),

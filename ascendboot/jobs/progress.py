@@ -74,6 +74,8 @@ class Progress:
     """`stop` ended it."""
     hung: str = ""
     """Why it was stopped as hung; empty when it was not."""
+    replaced: str = ""
+    """Why a supervisor ended it, in order to start the next generation."""
     not_started: str = ""
     """Why the job was not started; empty when it was."""
     lost: dict[str, str] = field(default_factory=dict)

@@ -206,7 +206,8 @@ class Following:
                 continue
             match message:
                 case None:
-                    self.progress.interrupted = True
+                    self.progress.replaced = self.interrupts.why
+                    self.progress.interrupted = self.interrupts.count > 0
                     if self.interrupts.count > 1:
                         self._over = True
                     else:

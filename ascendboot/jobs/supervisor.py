@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from ascendboot.errors import LaunchError
 from ascendboot.jobs.follow import Interrupts, Timeouts
+from ascendboot.jobs.node_watch import RETURNING, Nodes, NodeWatch
 from ascendboot.jobs.progress import Progress, has_started
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.job import CauseKind, JobReport, JobState
@@ -23,8 +25,6 @@ TIMEOUTS = Timeouts(beat_s=2.0, node_s=6.0, reconnect_s=4.0, drain_s=4.0)
 _LOOK_S = 5.0
 """How often lost nodes are looked for while the job waits for one."""
 _PAUSE_S = 0.2
-_RETURNING = ("absent", "soft-quarantine", "suspect")
-"""Nodes that are used again once they answer and have been well for some time."""
 
 
 class NotReadyError(LaunchError):
@@ -36,7 +36,7 @@ class NotReadyError(LaunchError):
         """Why, by node, and those of them that cannot be reached."""
 
 
-class Generations(Protocol):
+class Generations(Nodes, Protocol):
     """What starts and follows one generation on the nodes."""
 
     def plan(self, launch: Launch) -> LaunchPlan:
@@ -52,12 +52,6 @@ class Generations(Protocol):
 
     def stop(self, generation: int) -> Collection[str]:
         """End a generation that another supervisor started; return the nodes not verified."""
-
-    def newest_step(self, nodes: Sequence[str]) -> int | None:
-        """The step of the newest complete checkpoint that these nodes have; None: none is known."""
-
-    def has_returned(self, node: str) -> bool:
-        """Whether a lost node answers again."""
 
     def tell(self, words: str) -> None:
         """Print what happened."""
@@ -81,6 +75,8 @@ class Supervisor:
     interrupts: Interrupts
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
+    watch: NodeWatch | None = None
+    """Looks after the nodes while a generation runs; None: nothing does."""
     keep: Callable[[], None] = lambda: None
     """Keeps the state of the core; called after each of its decisions."""
     _report: JobReport | None = None
@@ -132,7 +128,7 @@ class Supervisor:
     def _look_for_lost(self) -> Sequence[Action]:
         for name, state in self.core.nodes.items():
             if (
-                state.status in _RETURNING
+                state.status in RETURNING
                 and state.until is None
                 and self.generations.has_returned(name)
             ):
@@ -155,11 +151,23 @@ class Supervisor:
         except LaunchError as error:
             self.generations.tell(str(error))
             return self._fault(FaultKind.START_FAILED, "", str(error))
-        progress = Progress()
-        self._report = report = self.generations.run(plan, progress)
+        progress, watch = Progress(), self.watch
+        self.interrupts.why = ""
+        begun = partial(has_started, plan, progress)
+        with watch.watching(begun) if watch else nullcontext():
+            self._report = self.generations.run(plan, progress)
+        return self._followed(plan, self._report, progress)
+
+    def _followed(
+        self, plan: LaunchPlan, report: JobReport, progress: Progress
+    ) -> Sequence[Action]:
+        """Tell the core how a generation has ended; return what follows."""
         at = self.clock()
         if has_started(plan, progress):
             self.core.launched(at - report.duration_s)
+        if self.core.state is State.STOPPING and not progress.interrupted:
+            self._unverified = tuple(progress.lost)
+            return self.core.stopped(at, self._unverified)
         if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
             return self.core.interrupt(at)
         if report.exit_code == 0:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from ascendboot.errors import LaunchError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.job_report import running_report
+from ascendboot.jobs.node_watch import NodeWatch
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.supervisor import NotReadyError, Supervisor, faults_of
 from ascendboot.launch.plan import LaunchPlan, generation_id, record_folder
 from ascendboot.launch.planner import plan
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
-from ascendboot.supervise.core import Core, Launch
-from ascendboot.supervise.policy import FaultKind, Limits
+from ascendboot.supervise.core import Core, Launch, State
+from ascendboot.supervise.policy import Fault, FaultKind, Limits
 from ascendboot.supervise.shape import Shape
 from tests.unit.launch.request import REQUEST
 
@@ -68,6 +70,8 @@ class Practice:
     launches: list[Launch] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
+    seen: Sequence[Fault] = ()
+    may_grow: bool = True
 
     def plan(self, launch: Launch) -> LaunchPlan:
         self.launches.append(launch)
@@ -92,6 +96,9 @@ class Practice:
 
     def newest_step(self, _nodes: Sequence[str]) -> int | None:
         return next(self.steps, None)
+
+    def faults(self, nodes: Collection[str], at: float) -> Sequence[Fault]:
+        return [replace(fault, at=at) for fault in self.seen if fault.node in nodes]
 
     def has_returned(self, _node: str) -> bool:
         return self.returns
@@ -201,6 +208,62 @@ def test_ctrl_c_ends_the_wait_for_a_node() -> None:
     watched = supervisor(Practice([lost("a-2")]), min_nodes=2)
     watched.pause = lambda _seconds: watched.interrupts.press()
     assert watched.run().end.exit_code == 130
+
+
+def running(practice: Practice, **limits: float) -> NodeWatch:
+    """The watch over a generation on both nodes."""
+    watched = supervisor(practice, **limits)
+    watched.core.begin(1000.0)
+    clock = Clock()
+    clock.now = 1010.0
+    return NodeWatch(
+        core=watched.core, nodes=practice, interrupts=watched.interrupts, clock=clock, every_s=0.0
+    )
+
+
+def test_a_device_that_fails_ends_the_generation_and_keeps_its_node_out() -> None:
+    ill = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", words="device 3 is Alarm")
+    watch = running(Practice([succeeded], seen=[ill]))
+    watch.look(lambda: True, Event())
+    assert watch.interrupts.why == "npu-fault on a-2: device 3 is Alarm"
+    assert watch.core.nodes["a-2"].status == "quarantined"
+    assert [type(each) for each in watch.core.stopped(1020.0, ())] == [Launch]
+
+
+def test_a_job_grows_at_its_next_checkpoint_after_a_node_has_returned() -> None:
+    practice = Practice([succeeded], returns=True)
+    watch = running(practice)
+    watch.look(lambda: True, Event())
+    core = watch.core
+    core.fault(Fault(kind=FaultKind.NODE_DOWN, at=1011.0, node="a-2"))
+    core.stopped(1012.0, ())
+    core.tick(1020.0)
+    assert core.members == ("a-1",)
+    watch.look(lambda: True, Event())
+    core.tick(1011.0 + 1000.0)
+    assert (core.state, watch.interrupts.why) == (State.DRAINING, "")
+    practice.steps = iter([50])
+    watch.look(lambda: True, Event())
+    assert "the number of nodes changes after this checkpoint" in watch.interrupts.why
+    assert core.stopped(2100.0, ())[0].nodes == NODES  # type: ignore[union-attr]
+
+
+def test_a_job_with_checkpoints_on_local_disks_does_not_take_in_a_node_that_lacks_them() -> None:
+    watch = running(Practice([succeeded], returns=True, may_grow=False))
+    watch.core.fault(Fault(kind=FaultKind.NODE_DOWN, at=1011.0, node="a-2"))
+    watch.core.stopped(1012.0, ())
+    watch.core.tick(1020.0)
+    watch.look(lambda: True, Event())
+    assert watch.core.nodes["a-2"].status == "absent"
+
+
+def test_what_is_seen_after_the_end_of_a_generation_does_not_count() -> None:
+    ill = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", words="device 3 is Alarm")
+    watch = running(Practice([succeeded], seen=[ill]))
+    over = Event()
+    over.set()
+    watch.look(lambda: True, over)
+    assert watch.core.nodes["a-2"].status == "healthy"
 
 
 def test_a_node_that_the_launcher_lost_is_the_fault() -> None:
