@@ -361,7 +361,7 @@ def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts
         raise LaunchError(
             f"{session.cluster.source}: could not supervise the job: its nodes have "
             f"{_device_counts(record)} devices, and a node can replace another only if both have "
-            "equally many; state `devices` so, or leave --supervise out"
+            "equally many; state `devices` so, or leave --supervise or --elastic out"
         )
     store, pick_nodes = Store(generations.job.folder / _FOLDER), chooser(session.cluster)
     with store.writing(now().isoformat(timespec="seconds")) as writer:

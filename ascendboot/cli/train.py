@@ -30,7 +30,6 @@ from ascendboot.jobs.stop import terminate_processes
 from ascendboot.jobs.supervisor import CORRELATE_S, TIMEOUTS, NotReadyError
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
-from ascendboot.launch.planner import refuse_clocks_apart, why_not_elastic
 from ascendboot.model.cluster import Cluster, NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, names_file_here
@@ -53,8 +52,6 @@ class Order:
 
     script: str
     grace_s: float = 3.0
-    min_nodes: int | None = None
-    """An elastic job ends with fewer nodes; None: the job needs all nodes."""
     supervised: Limits | None = None
     """Budgets of a supervised job; None: it is not supervised."""
     resumed: str = ""
@@ -103,10 +100,11 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         "preflight": "First check that all ranks can communicate; start the job only if they can",
         "detach": "Start the job and return; use status, logs and stop afterwards",
         "grace": "Seconds between SIGTERM and SIGKILL when ranks are stopped. Default: 3",
-        "elastic": "Continue without lost nodes while this many are left (torchrun only)",
+        "elastic": "Continue without lost nodes while this many are left: short for --supervise"
+        " --min-nodes MIN",
         "supervise": "After a fault start the job again from its last checkpoint, on the nodes that"
         " are left",
-        "min-nodes": "A supervised job needs this many nodes. Default: 1",
+        "min-nodes": "With --supervise: the job needs this many nodes. Default: 1",
         "max-restarts": "How often a supervised job is started again. Default: 10",
         "resume": "Continue a supervised job whose `train` has ended or was killed: its id",
         "hang-timeout": "A job hangs if no rank prints anything or uses its processor for this time"
@@ -148,25 +146,26 @@ def train(
       invoke train main.py -- --steps 100  arguments of the script
       invoke train main.py --plan          show the exact command and environment
       invoke train main.py --preflight     first check that ranks communicate
-      invoke train main.py --elastic 3     torchrun: continue on three nodes
       invoke train main.py --detach        start it and return: status, logs, stop
       invoke train main.py --supervise     start it again after a fault
+      invoke train main.py --elastic 3     the same, on three nodes or more
 
     Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and
     was stopped, 125 if it was not started, 4 if the primary was lost and the
-    job continues, 130 after Ctrl-C; with --detach 0. With --supervise 75 if no
-    nodes are left to continue on, 93 if it fails in the same way each time.
+    job continues, 130 after Ctrl-C; with --detach 0. With --supervise or
+    --elastic 75 if too few nodes are left, 93 if it fails alike each time.
     """
     order = Order(
         grace_s=seconds("--grace", grace),
         script=_script(script),
-        min_nodes=None if elastic is None else whole_number("--elastic", elastic, at_least=1),
         hangs=hang_rules(hang_timeout, on_hang, detach=detach),
         skipped=skipped_checks(skip_checks),
         ends_leftovers=stop_leftovers,
-        supervised=_limits(
-            supervise=supervise or resume is not None,
-            others=(elastic is not None and "--elastic") or (detach and "--detach"),
+        supervised=supervision_limits(
+            supervise=supervise,
+            resume=resume,
+            elastic=elastic,
+            others="--detach" if detach else "--preflight" if preflight else "",
             min_nodes=min_nodes,
             max_restarts=max_restarts,
         ),
@@ -228,26 +227,39 @@ def _checked(
     return ready
 
 
-def _limits(
-    *, supervise: bool, others: str | bool, min_nodes: str | None, max_restarts: str | None
+def supervision_limits(
+    *,
+    supervise: bool,
+    resume: str | None,
+    elastic: str | None,
+    others: str,
+    min_nodes: str | None,
+    max_restarts: str | None,
 ) -> Limits | None:
-    """Return the budgets of a supervised job; None without --supervise and --resume.
+    """Return the budgets of a supervised job; None without --supervise, --resume and --elastic.
 
     Raises:
-        UsageError: flags do not work together.
+        UsageError: a number is invalid, or flags do not work together.
     """
-    if not supervise:
+    also = "--supervise" if supervise else "--resume" if resume is not None else ""
+    if elastic is not None and (doubled := also or ("--min-nodes" if min_nodes else "")):
+        raise UsageError(
+            f"--elastic: does not work with {doubled}: --elastic {elastic} is short for "
+            f"--supervise --min-nodes {elastic}; leave out one of the two"
+        )
+    if elastic is None and not also:
         for flag, value in (("--min-nodes", min_nodes), ("--max-restarts", max_restarts)):
             if value is not None:
                 raise UsageError(f"{flag}: is only for supervised jobs; add --supervise")
         return None
     if others:
         raise UsageError(
-            f"--supervise: does not work with {others}: the supervisor decides itself when and "
-            "on which nodes the job goes on; leave out one of the two"
+            f"{also or '--elastic'}: does not work with {others}: train itself starts the job "
+            "again, each time on nodes that it chooses then; leave out one of the two"
         )
+    flag, least = ("--min-nodes", min_nodes or "1") if elastic is None else ("--elastic", elastic)
     return Limits(
-        min_nodes=whole_number("--min-nodes", min_nodes or "1", at_least=1),
+        min_nodes=whole_number(flag, least, at_least=1),
         max_restarts=whole_number("--max-restarts", max_restarts or "10", at_least=0),
         correlate_s=CORRELATE_S,
     )
@@ -305,11 +317,6 @@ def _record(cluster: Cluster, state: State, order: Order) -> SetupRecord:
     record = SetupRecord.from_json(document)
     if outdated := record.why_outdated(cluster):
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
-    if order.min_nodes is not None:
-        with_table = cluster.resource_mode == "rank-table"
-        nodes, launcher = len(cluster.nodes), record.launcher
-        if why_not := why_not_elastic(order.min_nodes, nodes, launcher, with_table=with_table):
-            raise LaunchError(f"{cluster.source}: could not start an elastic job: {why_not}")
     return record
 
 
@@ -391,11 +398,8 @@ def _launch(
         script=order.script,
         job_id=run.run_id,
         grace_s=order.grace_s,
-        min_nodes=order.min_nodes,
         notes=order.notes,
     )
-    if order.min_nodes is not None:
-        refuse_clocks_apart(ready.clocks)
     plan = plan_launch(request)
     if order.plan:
         if order.json:

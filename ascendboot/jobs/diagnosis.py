@@ -20,16 +20,14 @@ from ascendboot.jobs.evidence import (
     RankEvidence,
     without_numbers,
 )
-from ascendboot.jobs.progress import BY_LAUNCHER, OF_A_LOST_LAUNCHER, Progress, signal_of
+from ascendboot.jobs.progress import BY_LAUNCHER, OF_A_LOST_LAUNCHER, Progress
 from ascendboot.launch.events import ENDING
 from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, Followed, JobCause, RankEnd
 from ascendboot.model.names import fold, ranks_named
 
-_LOST_BY_SUPERVISOR: Final = re.compile(
-    re.escape(ENDING) + r"(\S+): (?:lost it|no sign of|torchrun ended with (\d+); nodes left)"
-)
+_LOST_BY_SUPERVISOR: Final = re.compile(re.escape(ENDING) + r"(\S+): (?:lost it|no sign of)")
 _CHECK_NODE: Final = (
     "check that the node and its container run and have disk space: dmesg -T, docker ps -a, df -h"
 )
@@ -58,10 +56,9 @@ def diagnose(
     cause: JobCause | None
     matches = map(_LOST_BY_SUPERVISOR.search, launcher_words)
     if match := next(filter(None, matches), None):
-        killed_by = signal_of(int(match[2] or 0))
-        cause = _lost_nodes(plan, (match[1],), match.string, killed_by=killed_by)
+        cause = _lost_nodes(plan, (match[1],), match.string)
     elif lost:
-        cause = _lost_nodes(plan, lost, "", killed_by=None)
+        cause = _lost_nodes(plan, lost, "")
     else:
         collector = Collector(plan, progress, folder, clocks)
         cause = first_cause(
@@ -136,20 +133,13 @@ def _failed_launcher(
     )
 
 
-def _lost_nodes(
-    plan: LaunchPlan | JobRecord, nodes: tuple[str, ...], words: str, *, killed_by: int | None
-) -> JobCause:
+def _lost_nodes(plan: LaunchPlan | JobRecord, nodes: tuple[str, ...], words: str) -> JobCause:
     ranks = {node: tuple(rank.rank for rank in plan.ranks_on(node)) for node in nodes}
     titles = (
         f"{node}: was lost in the middle of the job, with {ranks_named(ranks[node])}"
         for node in nodes
     )
     others = tuple(rank.rank for rank in plan.ranks if rank.node not in nodes)
-    meaning = "the launcher lost contact with it"
-    why = "none of its ranks recorded an end"
-    if killed_by:
-        meaning = f"signal {killed_by} ended the launcher's agent there"
-        why = "the ranks of other nodes failed after that"
     return JobCause(
         kind=CauseKind.NODE,
         title="; ".join(titles),
@@ -157,9 +147,9 @@ def _lost_nodes(
         nodes=nodes,
         words=words,
         source="launcher.log",
-        meaning=meaning,
+        meaning="the launcher lost contact with it",
         remedy=_CHECK_NODE,
-        why=why,
+        why="none of its ranks recorded an end",
         followed=(Followed(others, "ended with the job"),) if others else (),
     )
 

@@ -432,7 +432,7 @@ class Collector:
         """Return the error in the log of a rank, or else in its error file."""
         filed = self._filed(rank, ended_at)
         path = self.folder / rank_log(rank.rank)
-        tail, begins_at = tail_of(path, since=self.progress.log_begins.get(rank.rank, 0))
+        tail, begins_at = tail_of(path)
         logged = error_in(tail, begins_at=begins_at)
         if logged is None:
             return filed
@@ -481,21 +481,18 @@ class Collector:
         )
 
 
-def tail_of(path: Path, *, since: int = 0) -> tuple[bytes, int]:
-    """Return the last lines of a log, and their offset; empty if there is no such file.
-
-    `since` is the offset at which the rank started for the last time: nothing before it is read.
-    """
+def tail_of(path: Path) -> tuple[bytes, int]:
+    """Return the last lines of a log, and their offset; empty if there is no such file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            begins_at = max(since, size - TAIL_BYTES)
+            begins_at = max(0, size - TAIL_BYTES)
             file.seek(begins_at)
             tail = file.read(TAIL_BYTES)
     except FileNotFoundError:
         return b"", 0
-    if begins_at == since:
-        return tail, begins_at
+    if begins_at == 0:
+        return tail, 0
     first, newline, rest = tail.partition(b"\n")
     return (rest, begins_at + len(first) + 1) if newline else (tail, begins_at)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 from ascendboot.errors import excerpt
@@ -16,7 +15,6 @@ from ascendboot.launch.events import ENDING, overdue_message
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, start_log
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, RankEnd
-from ascendboot.model.names import ranks_named
 
 NOT_STARTED = 125
 INTERRUPTED = 130
@@ -47,7 +45,7 @@ def report_on(
     logs = ((node, start_log(number)) for number, node in enumerate(plan.nodes))
     output = {node: _lines(folder / log) for node, log in logs if log in plan.logs_on(node)}
     ends = _ends(plan, progress, output)
-    progress = _final_progress(plan, progress, ends, clocks)
+    progress = _final_progress(plan, progress, ends)
     words = _first_words(plan, progress, output, clocks)
     lost = tuple(progress.lost) or _lost_nodes(ends, words)
     was_ended = progress.interrupted or progress.not_started or progress.stopped or progress.hung
@@ -137,8 +135,7 @@ def _first_words(
     clocks: NodeClocks,
 ) -> tuple[str, ...]:
     """Return the output of the launcher, or of the agent that first ended the job."""
-    # An elastic job continues without lost nodes.
-    endings = {plan.nodes[n]: at for n, at in progress.endings.items() if n not in progress.left}
+    endings = {plan.nodes[number]: at for number, at in progress.endings.items()}
     node = min(endings, key=lambda node: clocks.here(node, endings[node]), default=plan.primary)
     words = output.get(node, ())
     return words if node == plan.primary else tuple(f"{node}: {line}" for line in words)
@@ -177,56 +174,15 @@ def _quoted(output: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _final_progress(
-    plan: LaunchPlan | JobRecord,
-    progress: Progress,
-    ends: tuple[RankEnd, ...],
-    clocks: NodeClocks,
+    plan: LaunchPlan | JobRecord, progress: Progress, ends: tuple[RankEnd, ...]
 ) -> Progress:
-    """Return the progress without failures that the job has survived, with notes about them.
-
-    An elastic job survives failures on nodes that it gave up and, while it runs, of ranks that
-    restart. If the job failed, all failures count: one of them may be the cause.
-    """
-    lost = {plan.nodes[node_rank] for node_rank in progress.left}
-    if progress.is_overdue and all(end.exit_code == 0 for end in ends if end.node not in lost):
-        late = "the launcher did not end then and was ended"
-        late = f"every {'remaining ' if lost else ''}rank ended with exit code 0; {late}"
+    """Return the progress with what only its end shows: a launcher that hung, a late start."""
+    if progress.is_overdue and all(end.exit_code == 0 for end in ends):
+        late = "every rank ended with exit code 0; the launcher did not end then and was ended"
         progress = replace(progress, launcher_code=0, endings={}, notes=(*progress.notes, late))
     if progress.overdue is not None and not progress.not_started:
         progress = replace(progress, not_started=overdue_message(plan, progress.overdue))
-    if not (progress.starts or progress.left):
-        return progress
-    progress = replace(progress, notes=(*progress.notes, *_restarts(plan, progress, clocks)))
-    if progress.launcher_code or 0 in progress.endings:
-        return progress
-    gone = {rank.rank for rank in plan.ranks if rank.node in lost}
-    ended = {
-        rank: end
-        for rank, end in progress.ended.items()
-        if rank not in gone and (progress.launcher_over or end.exit_code == 0)
-    }
-    endings = {node: at for node, at in progress.endings.items() if node not in progress.left}
-    return replace(progress, ended=ended, endings=endings)
-
-
-def _restarts(
-    plan: LaunchPlan | JobRecord, progress: Progress, clocks: NodeClocks
-) -> tuple[str, ...]:
-    """Return notes about lost nodes and restarts of ranks, by time."""
-
-    def when(at: float) -> str:
-        return f"{datetime.fromtimestamp(clocks.here(plan.primary, at), timezone.utc):%H:%M:%S} UTC"
-
-    notes = []
-    for left in progress.left.values():
-        node = plan.nodes[left.node_rank]
-        ranks = ranks_named([rank.rank for rank in plan.ranks_on(node)])
-        notes.append((left.at, f"{node}: lost with {ranks} at {when(left.at)}: {left.why}"))
-    for before, life in zip(progress.starts, progress.starts[1:], strict=False):
-        size = "as" if life.world_size == before.world_size else before.world_size
-        sizes = f"{life.world_size} of them, {size} before"
-        notes.append((life.at, f"the ranks restarted at {when(life.at)}: {sizes}"))
-    return tuple(words for _, words in sorted(notes))
+    return progress
 
 
 def _outcome(

@@ -59,12 +59,6 @@ class Progress:
     """By node rank: since when, by its clock, the ranks there were ended on purpose."""
     rank_endings: dict[int, float] = field(default_factory=dict)
     """By rank: since when, by its node's clock, it was ended on purpose."""
-    left: dict[int, events.NodeLeft] = field(default_factory=dict)
-    """The nodes without which an elastic job continued, by node rank."""
-    starts: list[events.RankNumbered] = field(default_factory=list)
-    """Each start of the ranks of an elastic job, as an event of rank 0."""
-    log_begins: dict[int, int] = field(default_factory=dict)
-    """By rank: the size of its log at its last start, where that is not 0."""
     is_overdue: bool = False
     """The launcher did not end in time, and ascendboot ended it."""
     overdue: events.StartOverdue | None = None
@@ -114,8 +108,6 @@ class Progress:
             case events.RankEnded(rank=rank):
                 self.started.add(rank)
                 self.ended[rank] = event
-            case events.RankNumbered():
-                self._restart(event)
             case events.RankErrorFile(rank=rank, error=error):
                 self.error_files[rank] = error
             case events.RankEndingBegan(rank=rank, at=at):
@@ -127,8 +119,6 @@ class Progress:
         match event:
             case events.LauncherEnded(exit_code=code, at=at):
                 self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
-            case events.NodeLeft(node_rank=node_rank):
-                self.left[node_rank] = event
             case events.EndingBegan(node_rank=node_rank, at=at):
                 self.endings[node_rank] = at
             case events.StopRequested():
@@ -137,15 +127,6 @@ class Progress:
                 self.overdue = event if self.overdue is None else self.overdue.merged_with(event)
             case _:
                 pass  # starts of launchers, and agents, change nothing here
-
-    def _restart(self, numbered: events.RankNumbered) -> None:
-        """Forget the previous start of the rank."""
-        rank = numbered.rank
-        for known in (self.ended, self.error_files, self.rank_endings):
-            known.pop(rank, None)
-        self.log_begins[rank] = numbered.log_bytes
-        if rank == 0:
-            self.starts.append(numbered)
 
 
 SIGNALLED = 128
@@ -164,28 +145,19 @@ def signal_of(exit_code: int) -> int | None:
 
 
 def has_started(plan: LaunchPlan, progress: Progress) -> bool:
-    """Whether all ranks have started; in an elastic job rank 0, which waits for the others."""
-    if plan.request.min_nodes is None:
-        return len(progress.started) == len(plan.ranks)
-    return 0 in progress.started
+    """Whether all ranks have started."""
+    return len(progress.started) == len(plan.ranks)
 
 
 def will_end(plan: LaunchPlan, event: events.Event, progress: Progress) -> bool:
     """Whether the launcher ends soon after `event`.
 
-    It does once the job is being ended, a rank failed, or all ranks have ended. An elastic job
-    continues after failed ranks and lost nodes.
+    It does once the job is being ended, a rank failed, or all ranks have ended.
     """
     match event:
-        case events.StopRequested() | events.EndingBegan(node_rank=0):
+        case events.StopRequested() | events.EndingBegan() | events.RankEndingBegan():
             return True
-        case events.EndingBegan() | events.RankEndingBegan():
-            return plan.request.min_nodes is None
-        case events.RankEnded(exit_code=code) if plan.request.min_nodes is None:
+        case events.RankEnded(exit_code=code):
             return bool(code) or len(progress.ended) == len(plan.ranks)
-        case events.RankEnded() | events.NodeLeft():
-            lost = {plan.nodes[node_rank] for node_rank in progress.left}
-            ends = [progress.ended.get(rank.rank) for rank in plan.ranks if rank.node not in lost]
-            return all(end is not None and end.exit_code == 0 for end in ends)
         case _:
             return False

@@ -258,8 +258,6 @@ class Following:
             self._expect_end(failed=isinstance(event, events.RankEnded) and event.exit_code != 0)
         if isinstance(event, events.LauncherStarted) and self._stopping:
             self._stop()
-        elif isinstance(event, events.NodeLeft):
-            self._watch.forget(self.plan.nodes[event.node_rank])
         elif isinstance(event, events.LauncherEnded):
             self._over = True
 
@@ -325,9 +323,7 @@ class Following:
 
         Its launcher has ended, or did not end in time.
         """
-        progress, nodes = self.progress, self.plan.nodes
-        lost = {nodes[number] for number in progress.left}  # an elastic job continues without them
-        lost |= progress.lost.keys()
+        progress, nodes, lost = self.progress, self.plan.nodes, self.progress.lost
         found = self._terminate_all()
         # If only the connection to a node was lost, its ranks may still run: connect again.
         gone = [n for n in nodes if isinstance(found[n], UnreachableError) and n not in lost]

@@ -46,22 +46,6 @@ class RankStarted:
 
 
 @dataclass(frozen=True)
-class RankNumbered:
-    """A rank of an elastic job is about to run, for the first time or again.
-
-    `rank` is its place in the plan, which names its log and its events. The script finds `number`
-    as its rank.
-    """
-
-    rank: int
-    number: int
-    world_size: int
-    log_bytes: int
-    """The size of its log; new output comes after it."""
-    at: float
-
-
-@dataclass(frozen=True)
 class RankEnded:
     """A rank ended."""
 
@@ -119,15 +103,6 @@ class AgentEnded:
 
 
 @dataclass(frozen=True)
-class NodeLeft:
-    """The primary has given up a node of an elastic job."""
-
-    node_rank: int
-    at: float
-    why: str
-
-
-@dataclass(frozen=True)
 class EndingBegan:
     """From here on the ranks of a node are ended on purpose."""
 
@@ -162,20 +137,18 @@ class StartOverdue:
         return replace(self, late=late, awaited=self.awaited or other.awaited)
 
 
-_RankEvent: TypeAlias = RankStarted | RankNumbered | RankEnded | RankErrorFile | RankEndingBegan
+_RankEvent: TypeAlias = RankStarted | RankEnded | RankErrorFile | RankEndingBegan
 _StartEvent: TypeAlias = LauncherStarted | LauncherEnded | HelperStarted | AgentEnded
-Event: TypeAlias = _RankEvent | _StartEvent | NodeLeft | EndingBegan | StopRequested | StartOverdue
+Event: TypeAlias = _RankEvent | _StartEvent | EndingBegan | StopRequested | StartOverdue
 
 _RANK, _AGENT = r"rank (?P<rank>\d+)", r"agent (?P<node_rank>\d+)"
 _PID, _AT = r"pid \d+ start \d+", r"at (?P<at>\d+\.\d+)"
 _EXIT = rf"exit (?P<exit_code>\d+) {_AT}"
-_NUMBERED = r"is (?P<number>\d+) of (?P<world_size>\d+)"
 _IN_ZONE = r"(?: zone (?P<zone_s>[+-]\d{4}))?"
 _ANY, _MANY, _WITHIN = r"(?:launcher -|agent \d+)", r"\d+(?:,\d+)*", r"(?P<within_s>\d+)"
 _LATE = rf"late (?P<late>{_MANY})"
 _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (RankStarted, rf"{_RANK} {_PID}"),
-    (RankNumbered, rf"{_RANK} {_NUMBERED} from (?P<log_bytes>\d+) {_AT}"),
     (RankEnded, rf"{_RANK} {_EXIT}{_IN_ZONE}(?: oom (?:0|(?P<out_of_memory>\d+)))?"),
     (RankErrorFile, rf"{_RANK} error (?P<error>[A-Za-z0-9+/=]*)"),
     (RankEndingBegan, rf"{_RANK} ends {_AT}"),
@@ -183,7 +156,6 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (LauncherEnded, rf"launcher - (?:lost|{_EXIT})"),
     (HelperStarted, rf"(?:agent \d+|supervisor -) {_PID}"),
     (AgentEnded, rf"{_AGENT} (?:lost|{_EXIT})"),
-    (NodeLeft, rf"{_AGENT} left {_AT}: (?P<why>.+)"),
     (EndingBegan, rf"(?:launcher (?=-)|agent (?=\d))(?P<node_rank>-|\d+) ends {_AT}"),
     (StopRequested, rf"launcher - stop {_AT}"),
     (StartOverdue, rf"{_ANY} {_LATE} awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}"),

@@ -75,8 +75,6 @@ class LaunchRequest:
     master_index: int | None = None
     """The primary's place in the inventory, where ranks follow leaf switches; None: they do not."""
     launcher: LauncherChoice = MPIRUN
-    min_nodes: int | None = None
-    """An elastic job continues while this many nodes are left; None: it needs all nodes."""
     ssh_port: int = 0
     """Of the cluster's own sshd, for horovodrun."""
     mpi_args: tuple[str, ...] = ()
@@ -98,8 +96,8 @@ class LaunchRequest:
     grace_s: float = 3.0
     """The time between SIGTERM and SIGKILL."""
     begin_within_s: int = 150
-    """After this time nodes end a start in which not every rank has begun, except in elastic jobs.
-    `train` gives up earlier."""
+    """After this time nodes end a start in which not every rank has begun; `train`
+    gives up earlier."""
     log_limit: int = 0
     """Bytes kept of each log; 0: all of them."""
     meeting_point: str = ""
@@ -248,8 +246,6 @@ class LaunchPlan(Job):
         lines.append("environment of the launcher:")
         lines += [f"  {name}={value}" for name, value in self.starts[0].env.items()]
         lines.append(f"launcher: {self.request.launcher.words}")
-        if least := self.request.min_nodes:
-            lines.append(f"elastic: continues while {least} of its nodes are left")
         for start in self.starts:
             lines += [f"command, on {start.node}:", f"  {start.command_line}"]
         return "\n".join(lines)
@@ -265,7 +261,7 @@ class LaunchPlan(Job):
             "workdir": str(self.workdir),
             "script": self.script_json,
             "launcher": {"name": launcher.name, "why": launcher.why},
-            "min_nodes": self.request.min_nodes,
+            "min_nodes": None,  # a start needs all its nodes; --elastic starts the job again
             "log_limit": self.log_limit,
             "command": list(first.command),
             "command_line": self.command_line,

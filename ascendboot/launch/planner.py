@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import PurePosixPath
-from typing import Final
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.launchers import LAUNCHERS, Launcher, traits_of
+from ascendboot.launch.launchers import LAUNCHERS, Launcher
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, PlannedRank, Start
-from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice, NodeClocks
-from ascendboot.model.names import counted
+from ascendboot.model.cluster import LAUNCHER_NAMES
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
@@ -148,8 +146,7 @@ def _launch_script(request: LaunchRequest, launcher: Launcher, start: Start) -> 
         "log": start.log,
         "who": f"agent {start.node_rank}" if start.node_rank else "launcher -",
         "grace": str(round(request.grace_s * 10)),
-        # The agents of an elastic job wait longer for each other.
-        "within": str(request.begin_within_s) if request.min_nodes is None else "",
+        "within": str(request.begin_within_s),
     }
     assigned = " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
     others = () if start.node_rank else request.placement.nodes[1:]
@@ -180,44 +177,4 @@ def _refuse_impossible(request: LaunchRequest) -> None:
         raise LaunchError(
             f"{job}: the ranks of a node are not consecutive, and launchers number all ranks of a "
             "node before those of the next; correct the rank table"
-        )
-
-
-def why_not_elastic(
-    min_nodes: int, nodes: int, launcher: LauncherChoice, *, with_table: bool
-) -> str | None:
-    """Return why a job cannot continue with `min_nodes` of its nodes; None if it can."""
-    if not traits_of(launcher).elastic:
-        return (
-            f"only torchrun can continue without a node, and {launcher.words}; "
-            "state `launcher: {kind: torchrun}`, or leave --elastic out"
-        )
-    if with_table:
-        return (
-            "a rank table fixes the number of ranks; "
-            "state `resources: {mode: root-info}`, or leave --elastic out"
-        )
-    if min_nodes > nodes:
-        return f"--elastic {min_nodes} is more than its {counted(nodes, 'node')}; state fewer"
-    return None
-
-
-_CLOCKS_APART_S: Final = 5.0
-"""torch (2.13) gives up a node that sent nothing for 15 s, by the clock of the observer."""
-
-
-def refuse_clocks_apart(clocks: NodeClocks) -> None:
-    """Refuse an elastic job on nodes whose clocks differ so much that one would give up another.
-
-    Raises:
-        LaunchError: names the two whose clocks are furthest apart.
-    """
-    offsets = clocks.offsets
-    ahead = sorted(offsets, key=lambda node: offsets[node])
-    apart_s = offsets[ahead[-1]] - offsets[ahead[0]] if ahead else 0.0
-    if apart_s > _CLOCKS_APART_S:
-        raise LaunchError(
-            f"{ahead[-1]}: could not take part in an elastic job: its clock is {apart_s:.0f} s "
-            f"ahead of that of {ahead[0]}, and torchrun finds lost nodes by their clocks; at "
-            f"most {_CLOCKS_APART_S:.0f} s are allowed; set the clocks, or leave --elastic out"
         )

@@ -313,7 +313,6 @@ def job_request(
     script: str,
     job_id: str,
     grace_s: float,
-    min_nodes: int | None = None,
     notes: tuple[str, ...] = (),
 ) -> LaunchRequest:
     """The launch request of a job whose nodes are all ready; queries nothing."""
@@ -343,7 +342,6 @@ def job_request(
         workdir=None if ready.is_copied else folder,
         master_index=cluster.master_index,
         launcher=record.launcher,
-        min_nodes=min_nodes,
         ssh_port=record.port,
         mpi_args=cluster.mpi_args,
         launcher_env=_launcher_env(cluster, record, ready.image),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Functions that find ranks which have not begun; they run in the job's folder.
-: "${who:?}" "${within?}"
+: "${who:?}" "${within:?}"
 # Prints the ranks of this node without an event, then `end`.
 behind() {
   local who number

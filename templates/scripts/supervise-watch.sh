@@ -2,7 +2,6 @@
 # `watch.sh`: the primary's ssh runs it on every other node of a job with one agent for each node.
 # It prints why the job cannot continue, ends it here when the primary closes the connection, and stays
 # until it has ended. It exits with 0 only when all went well here.
-# Needs the functions of supervise-static.sh or supervise-elastic.sh.
 # shellcheck source=templates/scripts/processes.sh
 . processes.sh
 # shellcheck source=templates/scripts/supervise-events.sh
@@ -38,8 +37,7 @@ while :; do
   elif [ $((up - beat_at)) -gt 30 ]; then end_with 'no sign of the primary for 30 s'; fi
   read_events
   if [ "$ended" = 0 ]; then exit 0; fi
-  # shellcheck disable=SC2154 # set by `on_events`
-  on_events || end_with "$why"
+  [ -z "$failed" ] || end_with "$failed"
   [ -z "$ended" ] || end_with "torchrun ended with $ended"
   if [ -z "$began" ]; then
     [ "$up" -lt "$started_by" ] || end_with 'nothing was started there within 60 s'

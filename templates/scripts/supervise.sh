@@ -9,9 +9,8 @@
 #
 # Needs: `nodes` and `addresses` to watch; `watch`, the path of their `watch.sh`, shell-quoted;
 # `is_watched`, not empty where the primary watches this node; `within`, in how many seconds every rank
-# of the node must have begun (empty: no limit); `grace` in tenths of a second; `ending`, which begins
-# the line that says why the job ends; the functions of supervise-static.sh or supervise-elastic.sh,
-# and those of launch-start.sh.
+# of the node must have begun; `grace` in tenths of a second; `ending`, which begins the line that says
+# why the job ends; the functions of launch-start.sh.
 # shellcheck source=templates/scripts/processes.sh
 . processes.sh
 # shellcheck source=templates/scripts/start-limit.sh
@@ -52,7 +51,7 @@ launcher() {
   local agent number fd beat line code=0 why='' tick=0 up watched_by begun_by
   local terminated='' reports_fd='' beats=() watchers=()
   read_uptime
-  watched_by=$((up + 60)) begun_by=${within:+$((up + within))}
+  watched_by=$((up + 60)) begun_by=$((up + within))
   trap 'terminated=1' TERM INT HUP
   agent &
   agent=$!
@@ -67,7 +66,7 @@ launcher() {
     watchers[number]=$!
   done
   while :; do
-    if read -r -t 0.2 -u "$reports_fd" line && ! on_report "$line"; then break; fi
+    if read -r -t 0.2 -u "$reports_fd" line; then why=$line; break; fi
     if [ -n "$terminated" ]; then why='ended by a signal' code=143; break; fi
     if [ -n "$agent" ] && is_over "$agent"; then
       wait "$agent"
@@ -82,11 +81,12 @@ launcher() {
       beat=${beats[number]}
       exec {beat}>&-
       unset "watchers[number]" "beats[number]"
-      if [ "$fd" != 0 ] && ! on_node_lost "$number" "$fd"; then break 2; fi
+      # shellcheck disable=SC2154 # `launch.sh` begins with `nodes`
+      if [ "$fd" != 0 ]; then why="${nodes[number]}: lost it: ssh ended with $fd"; break 2; fi
     done
     [ -n "$agent" ] || [ "${#watchers[@]}" != 0 ] || return 0
     read_events
-    on_events || break
+    if [ -n "$failed" ]; then why=$failed; break; fi
     tick=$((tick + 1))
     if [ $((tick % 5)) = 0 ] && primary_is_gone; then why='the primary is gone'; break; fi
     if [ $((tick % 5)) = 0 ] && is_overdue; then break; fi

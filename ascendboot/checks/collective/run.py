@@ -125,7 +125,6 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
             script_content=program,
             script_args=(by, ",".join(map(str, firsts))),
             workdir=None,
-            min_nodes=None,
             notes=(),
             grace_s=_GRACE_S[by],
             meeting=meeting,

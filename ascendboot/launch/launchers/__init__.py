@@ -42,8 +42,6 @@ class Traits:
     """Its agents end the ranks of all nodes at once when one fails; otherwise rank-exec does."""
     collective_ways: tuple[str, ...] = ("mpi", "gloo")
     """Libraries with which its ranks can meet in the collective check, best first."""
-    elastic: bool = False
-    """A job can continue with fewer nodes."""
 
 
 class Launcher(Protocol):

@@ -1,4 +1,4 @@
-"""PyTorch's torchrun, one on each node; an elastic job continues with fewer nodes."""
+"""PyTorch's torchrun, one on each node."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from ascendboot.launch.plan import TORCH_LOGS, LaunchRequest
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
 
-_RESTARTS: Final = 3
-"""How often an agent may restart its ranks, in addition to once for each node that may be lost."""
-
 
 class Torchrun(Launcher):
     """Starts ranks with `python -m torch.distributed.run`, an agent on each node.
 
-    In an elastic job the agents meet by c10d at the primary, which holds the store: without it the
-    job is over. An agent whose rank fails restarts its ranks itself, and the others follow. Agents
-    do not notice a node that is gone: the primary's supervisor ends the ranks that wait for it.
+    Agents do not notice a node that is gone: the supervisor of the primary ends the job.
     """
 
     traits = Traits(
@@ -34,7 +29,6 @@ class Torchrun(Launcher):
         loads_libraries=True,
         spreads_failure=True,
         collective_ways=("gloo",),
-        elastic=True,
     )
 
     def command(
@@ -44,12 +38,17 @@ class Torchrun(Launcher):
 
         Options are written with `_`, which every torch since 1.9 accepts.
         """
-        nodes = job.placement.nodes
-        count = len(nodes) if job.min_nodes is None else f"{job.min_nodes}:{len(nodes)}"
         return (
-            *(job.python, "-m", "torch.distributed.run", f"--nnodes={count}"),
+            *(job.python, "-m", "torch.distributed.run"),
+            f"--nnodes={len(job.placement.nodes)}",
             f"--nproc_per_node={_ranks(job)[node_rank]}",
-            *(_static(job, node_rank) if job.min_nodes is None else _elastic(job, node_rank)),
+            f"--node_rank={node_rank}",
+            # So each rank keeps its number; c10d would sort nodes by name.
+            "--rdzv_backend=static",
+            f"--rdzv_id={job.job_id}",
+            f"--master_addr={job.meeting['MASTER_ADDR']}",
+            f"--master_port={job.meeting['MASTER_PORT']}",
+            "--max_restarts=0",
             # Before about 2.3 it noticed the end of a rank only after five seconds.
             "--monitor_interval=0.5",
             f"--log_dir={job.folder / TORCH_LOGS}",
@@ -68,23 +67,16 @@ class Torchrun(Launcher):
         if ranks[node_rank] > 1:
             # torchrun would set this itself, with five lines about it.
             env["OMP_NUM_THREADS"] = "1"
-        if job.min_nodes is not None:
-            # For rank-exec: the number of the node's first rank in the plan, which does not change.
-            env["ASCENDBOOT_FIRST_RANK"] = str(sum(ranks[:node_rank]))
-            # The ranks meet at a new store each time: a node that joins later does not know the
-            # store that torch would keep (2.13).
-            env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         return env
 
     def functions(self, job: LaunchRequest, node_rank: int) -> str:
         """Each agent has a supervisor; the one of the primary watches the other nodes."""
-        supervise = script(
+        return script(
             "supervise.sh",
             watch=shlex.quote(str(job.folder / "watch.sh")),
             is_watched="1" if node_rank else "",
             ending=ENDING,
         )
-        return f"{_failure_functions(job)}{supervise}"
 
     def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
         """The script that the primary runs on every other node to watch its agent."""
@@ -96,7 +88,7 @@ class Torchrun(Launcher):
             grace=round(job.grace_s * 10),
             node=job.placement.nodes[node_rank].name,
         )
-        text = f"#!/bin/bash\numask go-w\n{_failure_functions(job)}{watch}"
+        text = f"#!/bin/bash\numask go-w\n{watch}"
         return (
             FileWrite(job.folder / "watch.sh", text.encode(errors="surrogateescape"), 0o700),
             FileWrite(job.folder / "watched", b"", 0o644),
@@ -114,41 +106,3 @@ def literal(word: str) -> str:
 def _ranks(job: LaunchRequest) -> tuple[int, ...]:
     """Return the number of ranks of each node, by node rank."""
     return tuple(len(job.placement.ranks_on(node)) for node in job.placement.nodes)
-
-
-def _static(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
-    """Return options with which each rank keeps its number; c10d would sort nodes by name."""
-    return (
-        f"--node_rank={node_rank}",
-        "--rdzv_backend=static",
-        f"--rdzv_id={job.job_id}",
-        f"--master_addr={job.meeting['MASTER_ADDR']}",
-        f"--master_port={job.meeting['MASTER_PORT']}",
-        "--max_restarts=0",
-    )
-
-
-def _elastic(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
-    """Return options with which the nodes meet at the primary.
-
-    torch (1.9 to 2.13) numbers them in the order of their names there, and the ranks meet at the
-    first of these names. No address begins with `node`, so the primary is always the first and the
-    others keep their order.
-    """
-    primary = job.meeting["MASTER_ADDR"]
-    spare = len(job.placement.nodes) - (job.min_nodes or 0)
-    return (
-        "--rdzv_backend=c10d",
-        f"--rdzv_id={job.job_id}",
-        f"--rdzv_endpoint={primary}:{job.meeting['MASTER_PORT']}",
-        f"--rdzv_conf=is_host={'false' if node_rank else 'true'}",
-        f"--local_addr={f'node-{node_rank:05}' if node_rank else primary}",
-        f"--max_restarts={_RESTARTS + spare}",
-    )
-
-
-def _failure_functions(job: LaunchRequest) -> str:
-    """Return what a supervisor does when a node or a rank fails."""
-    if job.min_nodes is None:
-        return script("supervise-static.sh")
-    return script("supervise-elastic.sh", least=job.min_nodes)

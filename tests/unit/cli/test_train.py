@@ -7,19 +7,22 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from ascendboot.cli.train import Order, free_nodes, hang_rules
+from ascendboot.cli.train import Order, free_nodes, hang_rules, supervision_limits
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, OutputError, UsageError
 from ascendboot.jobs.hang import HangRules
+from ascendboot.jobs.supervisor import CORRELATE_S
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
+from ascendboot.supervise.policy import Limits
 from ascendboot.templates import script
 from ascendboot.transport.api import Command
 from tests.fake_transport import FakeTransport
@@ -139,6 +142,37 @@ def test_invalid_flags_about_hangs(timeout: str | None, on_hang: str, why: str) 
     with pytest.raises(UsageError) as refused:
         hang_rules(timeout, on_hang, detach=True)
     assert str(refused.value).startswith(why)
+
+
+def limits(**flags: Any) -> Limits | None:
+    unset = dict.fromkeys(("resume", "elastic", "min_nodes", "max_restarts"))
+    return supervision_limits(**{"supervise": False, "others": "", **unset, **flags})
+
+
+def test_elastic_is_short_for_supervise_with_min_nodes() -> None:
+    assert limits(elastic="3") == limits(supervise=True, min_nodes="3")
+    assert limits(resume="job") == Limits(min_nodes=1, max_restarts=10, correlate_s=CORRELATE_S)
+    assert limits(others="--detach") is None
+
+
+SHORT = "--elastic 3 is short for --supervise --min-nodes 3; leave out one of the two"
+AGAIN = "train itself starts the job again, each time on nodes that it chooses then; leave out one"
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ({"supervise": True}, f"--elastic: does not work with --supervise: {SHORT}"),
+        ({"resume": "job"}, f"--elastic: does not work with --resume: {SHORT}"),
+        ({"min_nodes": "2"}, f"--elastic: does not work with --min-nodes: {SHORT}"),
+        ({"others": "--detach"}, f"--elastic: does not work with --detach: {AGAIN} of the two"),
+        ({"elastic": "0"}, '--elastic: "0" is not a whole number of at least 1'),
+    ],
+)
+def test_elastic_with_a_flag_that_does_not_work_with_it(flags: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        limits(**{"elastic": "3", **flags})
+    assert str(refused.value) == why
 
 
 OPEN_FILES = """

@@ -12,8 +12,16 @@ import pytest
 from ascendboot.console.screen import Screen
 from ascendboot.jobs.error_codes import known_of_launcher
 from ascendboot.jobs.job_report import report_on
-from ascendboot.jobs.progress import Arrivals, Progress, signal_of
-from ascendboot.launch.events import RankEnded, RankErrorFile
+from ascendboot.jobs.progress import Arrivals, Progress, has_started, signal_of, will_end
+from ascendboot.launch.events import (
+    EndingBegan,
+    Event,
+    RankEnded,
+    RankEndingBegan,
+    RankErrorFile,
+    RankStarted,
+    StopRequested,
+)
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks, Placement, Slot
@@ -464,3 +472,27 @@ def test_item_09_mpirun_alone_names_the_node_of_the_lost_peer(tmp_path: Path) ->
     cause = cause_of(report(seen, tmp_path))
     assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (2, 3))
     assert cause.why == "launcher.log reports their node missing, but no rank"
+
+
+def seen(*events: Event) -> Progress:
+    found = Progress()
+    for event in events:
+        found.note(event)
+    return found
+
+
+def test_a_job_has_started_with_its_last_rank_and_ends_with_the_first_that_fails() -> None:
+    begun = [RankStarted(rank) for rank in range(4)]
+    assert not has_started(PLAN, seen(*begun[:-1]))
+    assert has_started(PLAN, seen(*begun))
+    for event in (
+        RankEnded(1, 3, 1.0),
+        RankEndingBegan(2, 1.0),
+        EndingBegan(0, 1.0),
+        EndingBegan(1, 1.0),
+        StopRequested(1.0),
+    ):
+        assert will_end(PLAN, event, seen(event))
+    ends = [RankEnded(rank, 0, 1.0) for rank in range(4)]
+    assert not will_end(PLAN, ends[1], seen(ends[1]))
+    assert will_end(PLAN, ends[3], seen(*ends))

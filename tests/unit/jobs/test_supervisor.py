@@ -155,6 +155,13 @@ def test_a_job_whose_node_does_not_return_gives_up() -> None:
     assert done.end.exit_code == 75
 
 
+def test_a_job_that_needs_more_nodes_than_there_are_gives_up_without_a_start() -> None:
+    practice = Practice([succeeded])
+    done = supervisor(practice, min_nodes=3).run()
+    assert (done.end.exit_code, done.report, practice.launches) == (75, None, [])
+    assert "2 nodes of 2 devices: fewer than min_nodes 3" in done.end.words
+
+
 def test_a_bug_that_ends_each_generation_in_the_same_way_is_left_to_the_operator() -> None:
     practice = Practice([rank_failed])
     assert supervisor(practice).run().end.exit_code == 93
