@@ -70,6 +70,8 @@ def test_a_job_survives_a_failed_rank_and_the_loss_of_its_primary(operator: Oper
         out, err = job.communicate(timeout=120)
     finally:
         operator.lab.undo("lab-1", "node-down")
+        repaired = operator.call("setup")
+    assert repaired.code == 0, repaired.err
     assert job.returncode == 0, err + out[-2000:]
     assert "lab-2: rank 3 on device 1 failed first, with exit code 7" in err
     assert "lab-1: was lost in the middle of the job, with ranks 0-1" in err
