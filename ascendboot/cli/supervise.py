@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
 from ascendboot.cli.session import Session
@@ -46,9 +46,9 @@ from ascendboot.supervise.checkpoints import (
     newest,
     resume_words,
 )
-from ascendboot.supervise.core import Core, Launch, Pick, keep_members
+from ascendboot.supervise.core import Core, Launch, OnEvent, Pick, keep_members
 from ascendboot.supervise.policy import Fault, FaultKind, Limits
-from ascendboot.supervise.shape import Shape
+from ascendboot.supervise.shape import Shape, legal_world, why_not_legal
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Transport
 from ascendboot.transport.pool import on_each
@@ -350,41 +350,58 @@ def supervised_run(session: Session, job_id: str) -> Run:
 
 
 def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts) -> Supervised:
-    """Run a job in generations until it has ended, and keep its state in the folder of the run."""
-    session, record = generations.session, generations.record
-    order = list(dict.fromkeys(name for name, *_ in record.slots))
-    rules = session.cluster.checkpoint
-    if rules and not rules.reshardable:
-        limits = replace(limits, min_nodes=len(order), max_nodes=len(order))
-    devices = {sum(slot[0] == name for slot in record.slots) for name in order}
-    if len(devices) > 1:
-        raise LaunchError(
-            f"{session.cluster.source}: could not supervise the job: its nodes have "
-            f"{_device_counts(record)} devices, and a node can replace another only if both have "
-            "equally many; state `devices` so, or leave --supervise or --elastic out"
-        )
-    store, pick_nodes = Store(generations.job.folder / _FOLDER), chooser(session.cluster)
+    """Run a job in generations until it has ended, and keep its state in the folder of the run.
+
+    Raises:
+        LaunchError: no generation of it can ever start.
+        UsageError: it cannot be continued.
+    """
+    store = Store(generations.job.folder / _FOLDER)
     with store.writing(now().isoformat(timespec="seconds")) as writer:
-        if document := store.read_state():
-            at = time.monotonic()
-            core = Core.from_json(document, at=at, pick=pick_nodes, on_event=writer.event)
-            if {*core.nodes} != {*order}:
-                raise UsageError(
-                    f"--resume {generations.job.run_id}: the nodes of {session.cluster.name} have "
-                    "changed since; start the job anew with --supervise"
-                )
-        else:
-            shape, count = generations.shape, devices.pop()
-            core = Core(order, count, shape, limits, pick_nodes, on_event=writer.event)
+        core = _core(generations, limits, store.read_state(), writer.event)
+        watch = NodeWatch(core=core, nodes=generations, interrupts=interrupts, clock=time.monotonic)
         return Supervisor(
             core=core,
             generations=generations,
             interrupts=interrupts,
-            watch=NodeWatch(
-                core=core, nodes=generations, interrupts=interrupts, clock=time.monotonic
-            ),
+            watch=watch,
             keep=lambda: writer.state(core.to_json()),
         ).run()
+
+
+def _core(
+    generations: OnNodes, limits: Limits, before: Mapping[str, Any] | None, on_event: OnEvent
+) -> Core:
+    """Return the core of a new job, or of one that is continued from its state `before`."""
+    cluster, record = generations.session.cluster, generations.record
+    order = list(dict.fromkeys(name for name, *_ in record.slots))
+    pick_nodes = chooser(cluster)
+    if before is not None:
+        core = Core.from_json(before, at=time.monotonic(), pick=pick_nodes, on_event=on_event)
+        if {*core.nodes} == {*order}:
+            return core
+        raise UsageError(
+            f"--resume {generations.job.run_id}: the nodes of {cluster.name} have changed since; "
+            "start the job anew with --supervise"
+        )
+    counts = {sum(slot[0] == name for slot in record.slots) for name in order}
+    cannot = f"{cluster.source}: could not supervise the job"
+    if len(counts) > 1:
+        raise LaunchError(
+            f"{cannot}: its nodes have {_device_counts(record)} devices, and a node can replace "
+            "another only if both have equally many; state `devices` so, or leave --supervise or "
+            "--elastic out"
+        )
+    if cluster.checkpoint and not cluster.checkpoint.reshardable:
+        limits = replace(limits, min_nodes=len(order), max_nodes=len(order))
+        generations.tell(
+            "only as many ranks as wrote a checkpoint can load it: all nodes are needed"
+        )
+    shape, devices = generations.shape, counts.pop()
+    if legal_world(shape, len(order), devices, at_least=limits.min_nodes) is None:
+        why = why_not_legal(shape, len(order), devices, limits.min_nodes)
+        raise LaunchError(f"{cannot}: {why}; or state a smaller --min-nodes")
+    return Core(order, devices, shape, limits, pick_nodes, on_event=on_event)
 
 
 def _device_counts(record: SetupRecord) -> str:

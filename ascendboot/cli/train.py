@@ -252,6 +252,10 @@ def supervision_limits(
             if value is not None:
                 raise UsageError(f"{flag}: is only for supervised jobs; add --supervise")
         return None
+    if resume is not None and (min_nodes or max_restarts):
+        raise UsageError(
+            "--resume: keeps --min-nodes and --max-restarts as they were; leave them out"
+        )
     if others:
         raise UsageError(
             f"{also or '--elastic'}: does not work with {others}: train itself starts the job "

@@ -175,6 +175,11 @@ def test_elastic_with_a_flag_that_does_not_work_with_it(flags: dict[str, Any], w
     assert str(refused.value) == why
 
 
+def test_a_job_that_is_continued_keeps_its_limits() -> None:
+    with pytest.raises(UsageError, match="--resume: keeps --min-nodes and --max-restarts as they"):
+        limits(resume="job", max_restarts="3")
+
+
 OPEN_FILES = """
 import resource
 from ascendboot.cli.train import allow_open_files
