@@ -14,9 +14,9 @@ from functools import partial
 
 from common import show
 
+from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.core import ACTIVE, Action, Core, Launch, State, Stop
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Limits
-from ascendboot.supervise.shape import Shape
 
 PROMISE = "a generation of all nodes is planned in less than 0.2 s"
 PLAN_S = 0.2
@@ -47,7 +47,7 @@ class Run:
         self.names = [f"n{i:04}" for i in range(asked.nodes)]
         self.full = asked.nodes - spares
         limits = Limits(max_nodes=self.full, max_restarts=10**9, no_progress_limit=10**9)
-        shape = Shape(tp=asked.tp, pp=asked.pp)
+        shape = Parallel(tp=asked.tp, pp=asked.pp)
         self.core = Core(self.names, DEVICES, shape, limits, on_event=self.heard)
         self.queue: list[tuple[float, int, Callable[[], object]]] = []
         self.number = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +29,7 @@ from ascendboot.launch.plan import (
     record_of,
 )
 from ascendboot.launch.planner import plan as plan_launch
-from ascendboot.model.cluster import CheckpointRules, Cluster, NodeClocks
+from ascendboot.model.cluster import CheckpointRules, Cluster, NodeClocks, Parallel
 from ascendboot.model.job import JobReport
 from ascendboot.model.names import counted, fold
 from ascendboot.model.topology import pick
@@ -48,7 +48,7 @@ from ascendboot.supervise.checkpoints import (
 )
 from ascendboot.supervise.core import Core, Launch, OnEvent, Pick, keep_members
 from ascendboot.supervise.policy import Fault, FaultKind, Limits
-from ascendboot.supervise.shape import Shape, legal_world, why_not_legal
+from ascendboot.supervise.shape import legal_world, why_not_legal
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Transport
 from ascendboot.transport.pool import on_each
@@ -89,10 +89,9 @@ class OnNodes:
     """What each node last saw of the folder of checkpoints."""
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> Parallel:
         """How the job divides its model and its batch."""
-        sizes = self.session.cluster.parallel
-        return Shape(**asdict(sizes)) if sizes else Shape()
+        return self.session.cluster.parallel or Parallel()
 
     def plan(self, launch: Launch) -> LaunchPlan:
         """Check the nodes of a generation and plan it; nothing is started.
@@ -255,7 +254,7 @@ class OnNodes:
         """Add the variables of a generation and, unless it has all ranks, its own rank table."""
         variables = {
             "ASCENDBOOT_GENERATION": str(launch.generation),
-            "ASCENDBOOT_DP": str(request.placement.world_size // self.shape.block),
+            "ASCENDBOOT_DP": str(request.placement.world_size // self.shape.model_devices),
         }
         words: tuple[str, ...] = ()
         rules = self.session.cluster.checkpoint

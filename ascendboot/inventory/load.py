@@ -26,7 +26,7 @@ from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
 from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
-from ascendboot.model.cluster import CheckpointRules, Cluster, Device, Node, OwnTable, ParallelSizes
+from ascendboot.model.cluster import CheckpointRules, Cluster, Device, Node, OwnTable, Parallel
 from ascendboot.ranktable import text as documents
 from ascendboot.ranktable.formats import generation_of, table_in, table_of
 from ascendboot.ranktable.formats.parts import Row
@@ -98,7 +98,7 @@ def _cluster(
         cores=tuple(sorted(keys.topology.cores.items())),
         topology_shape=keys.topology.shape,
         checkpoint=_checkpoint(keys),
-        parallel=ParallelSizes(**keys.parallel.model_dump()) if keys.parallel else None,
+        parallel=Parallel(**keys.parallel.model_dump()) if keys.parallel else None,
     )
 
 

@@ -129,7 +129,7 @@ class CheckpointRules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelSizes:
+class Parallel:
     """How a job divides its model and its batch; all sizes are 1 or more."""
 
     tp: int = 1
@@ -149,6 +149,11 @@ class ParallelSizes:
     def model_devices(self) -> int:
         """How many devices hold one copy of the model."""
         return self.tp * self.pp * self.cp
+
+    @property
+    def words(self) -> str:
+        """`tp 8 x pp 2 x cp 1`."""
+        return f"tp {self.tp} x pp {self.pp} x cp {self.cp}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +210,7 @@ class Cluster:
     topology_shape: Shape | Literal["auto"] = "auto"
     """What the order is for; auto: as `order_shape` finds it."""
     checkpoint: CheckpointRules | None = None
-    parallel: ParallelSizes | None = None
+    parallel: Parallel | None = None
 
     @property
     def primary(self) -> Node:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.memory import (
     ACTIVE,
     ENDED,
@@ -36,7 +37,7 @@ from ascendboot.supervise.policy import (
     hold_s,
     is_back,
 )
-from ascendboot.supervise.shape import Shape, World, legal_world, why_not_legal
+from ascendboot.supervise.shape import World, legal_world, why_not_legal
 
 __all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]
 
@@ -76,7 +77,7 @@ class Core:
         self,
         nodes: Sequence[str],
         devices: int,
-        shape: Shape,
+        shape: Parallel,
         limits: Limits,
         pick: Pick = keep_members,
         *,

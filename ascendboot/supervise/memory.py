@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from ascendboot.errors import AscendbootError
+from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.policy import Fault, Limits, NodeState
-from ascendboot.supervise.shape import Shape
 
 SCHEMA = 1
 
@@ -83,7 +83,7 @@ class Memory:
     """All nodes, in inventory order."""
     nodes: dict[str, NodeState]
     devices: int
-    shape: Shape
+    shape: Parallel
     limits: Limits
     at: float = 0.0
     """The latest time seen."""

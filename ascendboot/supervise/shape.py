@@ -3,49 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ascendboot.errors import UsageError
+from ascendboot.model.cluster import Parallel
 
 _BUFFERS = 2 * 9
 """The elastic training page states the additional memory as HCCL_BUFFSIZE x 2 x 9."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The parallel layout of a job; every number is at least 1.
-
-    Raises:
-        UsageError: a number is smaller than 1.
-    """
-
-    tp: int = 1
-    """Tensor parallel size, in ranks."""
-    pp: int = 1
-    """Pipeline parallel size, in ranks."""
-    cp: int = 1
-    """Context parallel size, in ranks."""
-    gbs: int | None = None
-    """Global batch size in samples; None: any data parallel size is legal."""
-    mbs: int = 1
-    """Micro batch size in samples."""
-    dp_min: int = 1
-    """Smallest data parallel size."""
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value is not None and value < 1:
-                raise UsageError(f"parallel.{name}: {value} is not legal; state 1 or more")
-
-    @property
-    def block(self) -> int:
-        """The number of ranks of one replica of the model."""
-        return self.tp * self.pp * self.cp
-
-    @property
-    def words(self) -> str:
-        """`tp 8 x pp 2 x cp 1`."""
-        return f"tp {self.tp} x pp {self.pp} x cp {self.cp}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +22,12 @@ class World:
 
 
 def legal_world(
-    shape: Shape, available: int, devices: int, *, at_least: int = 1, at_most: int | None = None
+    shape: Parallel,
+    available: int,
+    devices: int,
+    *,
+    at_least: int = 1,
+    at_most: int | None = None,
 ) -> World | None:
     """Return the largest world that `available` nodes of `devices` NPUs can form; None: none.
 
@@ -67,13 +36,13 @@ def legal_world(
     """
     most = available if at_most is None else min(available, at_most)
     for nodes in range(most, max(at_least, 1) - 1, -1):
-        dp, rest = divmod(nodes * devices, shape.block)
+        dp, rest = divmod(nodes * devices, shape.model_devices)
         if not rest and dp >= shape.dp_min and _divides(shape, dp):
             return World(nodes, nodes * devices, dp)
     return None
 
 
-def why_not_legal(shape: Shape, available: int, devices: int, at_least: int) -> str:
+def why_not_legal(shape: Parallel, available: int, devices: int, at_least: int) -> str:
     """Say why no number of nodes is legal, and how many nodes would be, for a message."""
     seen = f"{_nodes(available)} of {devices} devices"
     if available < at_least:
@@ -83,16 +52,16 @@ def why_not_legal(shape: Shape, available: int, devices: int, at_least: int) -> 
     else:
         remedy = "no number of nodes is legal; change tp, pp, cp, gbs or dp_min"
     ranks = range(max(at_least, 1) * devices, available * devices + 1, devices)
-    sizes = [count // shape.block for count in ranks if count % shape.block == 0]
+    sizes = [count // shape.model_devices for count in ranks if count % shape.model_devices == 0]
     if not sizes:
-        return f"{seen}: no multiple of {shape.block} ranks ({shape.words}); {remedy}"
+        return f"{seen}: no multiple of {shape.model_devices} ranks ({shape.words}); {remedy}"
     if max(sizes) < shape.dp_min:
         return f"{seen}: DP is at most {max(sizes)}, dp_min is {shape.dp_min}; {remedy}"
     shown = ", ".join(map(str, sizes))
     return f"{seen}: gbs {shape.gbs} is no multiple of mbs {shape.mbs} x DP ({shown}); {remedy}"
 
 
-def isolated_ranks(faulty: Collection[int], world: int, shape: Shape) -> tuple[int, ...]:
+def isolated_ranks(faulty: Collection[int], world: int, shape: Parallel) -> tuple[int, ...]:
     """Return the ranks that MindIO isolates: those with the data parallel index of a faulty rank.
 
     Ranks are numbered in Megatron's order (tp, cp, dp, pp). Source: mind-cluster 22bb3d98,
@@ -101,9 +70,9 @@ def isolated_ranks(faulty: Collection[int], world: int, shape: Shape) -> tuple[i
     Raises:
         UsageError: `world` is no multiple of TP x PP x CP, or has no such rank.
     """
-    dp, rest = divmod(world, shape.block)
+    dp, rest = divmod(world, shape.model_devices)
     if rest or not dp:
-        raise UsageError(f"{world} ranks are no multiple of {shape.block} ({shape.words})")
+        raise UsageError(f"{world} ranks are no multiple of {shape.model_devices} ({shape.words})")
     if outside := sorted(set(faulty) - set(range(world))):
         raise UsageError(f"rank {outside[0]}: there are only {world} ranks")
     inner = shape.tp * shape.cp
@@ -119,18 +88,18 @@ def extra_memory_mib(buffsize_mb: int) -> int:
     return buffsize_mb * _BUFFERS
 
 
-def _divides(shape: Shape, dp: int) -> bool:
+def _divides(shape: Parallel, dp: int) -> bool:
     return shape.gbs is None or shape.gbs % (shape.mbs * dp) == 0
 
 
-def _next_legal(shape: Shape, available: int, devices: int) -> int | None:
+def _next_legal(shape: Parallel, available: int, devices: int) -> int | None:
     """The smallest legal number of nodes above `available`.
 
     With a global batch, the data parallel size is at most gbs / mbs. Without one, a legal number
     comes at the latest `block` nodes above the smallest data parallel size.
     """
     dp_most = shape.dp_min + 1 if shape.gbs is None else shape.gbs // shape.mbs
-    last = max(available, dp_most * shape.block // devices) + shape.block
+    last = max(available, dp_most * shape.model_devices // devices) + shape.model_devices
     for nodes in range(available + 1, last + 1):
         if legal_world(shape, nodes, devices, at_least=nodes):
             return nodes

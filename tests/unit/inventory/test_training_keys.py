@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.model.cluster import CheckpointRules, ParallelSizes
+from ascendboot.model.cluster import CheckpointRules, Parallel
 from tests.unit.inventory.written import loaded, refused
 
 HEAD = "cluster: c\nnodes: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}\n"
@@ -26,7 +26,7 @@ def test_all_keys_of_checkpoints_and_sizes_reach_the_cluster() -> None:
         shared=True,
         model_parts=8,
     )
-    assert cluster.parallel == ParallelSizes(tp=4, pp=2, cp=1, gbs=256, mbs=2, dp_min=2)
+    assert cluster.parallel == Parallel(tp=4, pp=2, cp=1, gbs=256, mbs=2, dp_min=2)
     assert cluster.parallel.model_devices == 8
 
 
@@ -35,7 +35,7 @@ def test_only_the_kind_and_the_folder_must_be_stated() -> None:
     assert cluster.checkpoint == CheckpointRules(
         kind="torch", dir="/d", reshardable=True, model_parts=1
     )
-    assert cluster.parallel == ParallelSizes()
+    assert cluster.parallel == Parallel()
     plain = loaded(HEAD)
     assert (plain.checkpoint, plain.parallel) == (None, None)
 
@@ -94,4 +94,4 @@ def test_what_cannot_be_meant_is_refused_with_its_line(key: str, value: str, pro
 
 
 def test_sizes_are_not_compared_with_devices_that_nobody_stated() -> None:
-    assert loaded(f"{HEAD}parallel: {{tp: 3}}\n").parallel == ParallelSizes(tp=3)
+    assert loaded(f"{HEAD}parallel: {{tp: 3}}\n").parallel == Parallel(tp=3)

@@ -19,10 +19,10 @@ from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.supervisor import NotReadyError, Supervisor, faults_of
 from ascendboot.launch.plan import LaunchPlan, generation_id, record_folder
 from ascendboot.launch.planner import plan
+from ascendboot.model.cluster import Parallel
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
 from ascendboot.supervise.core import Core, Launch, State
 from ascendboot.supervise.policy import Fault, FaultKind, Limits
-from ascendboot.supervise.shape import Shape
 from tests.unit.launch.request import REQUEST
 
 NODES = ("a-1", "a-2")
@@ -110,7 +110,7 @@ class Practice:
 def supervisor(practice: Practice, **limits: float) -> Supervisor:
     clock = Clock()
     limit = Limits(correlate_s=2.0, **limits)  # type: ignore[arg-type]
-    core = Core(NODES, 2, Shape(), limit)
+    core = Core(NODES, 2, Parallel(), limit)
     return Supervisor(
         core=core,
         generations=practice,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascendboot.model.cluster import Cluster, Device, Node, OwnTable, ParallelSizes, SshAccess
+from ascendboot.model.cluster import Cluster, Device, Node, OwnTable, Parallel, SshAccess
 from ascendboot.model.topology import (
     MOST_EXACT,
     Shape,
@@ -318,13 +318,13 @@ def test_the_shape_follows_what_the_job_and_hccl_do() -> None:
             {"product": "910"},
             {"product": "910", "env": {"HCCL_ALGO": "level0:NA;level1:ring"}},
             {"env": {"HCCL_ALGO": "level0:NA;level1:H-D_R"}},
-            {"product": "910", "parallel": ParallelSizes(pp=2)},
-            {"parallel": ParallelSizes(pp=2), "topology_shape": "ring"},
+            {"product": "910", "parallel": Parallel(pp=2)},
+            {"parallel": Parallel(pp=2), "topology_shape": "ring"},
         )
     ]
     doubling = "halving-doubling"
     assert shapes == ["ring", doubling, "ring", doubling, "pipeline", "ring"]
-    piped = replace(found, parallel=ParallelSizes(pp=2))
+    piped = replace(found, parallel=Parallel(pp=2))
     assert names(piped) == ["n0", "n2", "n1", "n3"]
 
 

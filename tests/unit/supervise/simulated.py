@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.core import ACTIVE, Action, Core, End, Launch, State, Stop
 from ascendboot.supervise.policy import Fault, FaultKind, Limits, is_back
-from ascendboot.supervise.shape import Shape
 
 DEVICES = 8
 LINK_CONFIRM_S = 20.0
@@ -25,14 +25,14 @@ class World:
         seed: int,
         *,
         count: int = 4,
-        shape: Shape | None = None,
+        shape: Parallel | None = None,
         limits: Limits | None = None,
         total: int = 7200,
         every: int = 600,
     ) -> None:
         self.random = random.Random(seed)  # noqa: S311
         self.names = tuple(f"n{i}" for i in range(count))
-        self.shape = shape or Shape(tp=8)
+        self.shape = shape or Parallel(tp=8)
         self.limits = limits or Limits()
         self.total, self.every = total, every
         self.clock = self.random.uniform(0, 1e6)

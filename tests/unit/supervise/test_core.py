@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.core import Action, Core, End, Launch, State, Stop, Wait
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Limits
-from ascendboot.supervise.shape import Shape
 
 NODES = ("n1", "n2", "n3", "n4")
 
@@ -20,13 +20,13 @@ class Job:
     """A core with four nodes of 8 devices, and short ways to drive it."""
 
     def __init__(
-        self, *nodes: str, shape: Shape | None = None, limits: Limits | None = None
+        self, *nodes: str, shape: Parallel | None = None, limits: Limits | None = None
     ) -> None:
         self.events: list[Mapping[str, Any]] = []
         self.core = Core(
             nodes or NODES,
             8,
-            shape or Shape(tp=8),
+            shape or Parallel(tp=8),
             limits or Limits(),
             on_event=self.events.append,
         )
@@ -129,13 +129,13 @@ def test_a_lost_node_is_replaced_by_a_spare() -> None:
 
 
 def test_without_spares_the_world_shrinks_to_a_legal_one() -> None:
-    job = Job(shape=Shape(tp=8, pp=2)).run()
+    job = Job(shape=Parallel(tp=8, pp=2)).run()
     assert job.restart(5, DOWN, "n1").nodes == ("n2", "n3")
     assert job.core.spares == ("n4",)
 
 
 def test_without_a_legal_world_it_waits_and_gives_up() -> None:
-    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run()
+    job = Job("n1", "n2", shape=Parallel(tp=8, pp=2)).run()
     job.fault(DOWN, 5, "n1")
     assert job.again(6, "n1") == (Wait(16 + 270),)
     assert job.state() is State.WAITING
@@ -147,7 +147,7 @@ def test_without_a_legal_world_it_waits_and_gives_up() -> None:
 
 
 def test_a_node_that_returns_during_the_wait_is_used_at_once() -> None:
-    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run()
+    job = Job("n1", "n2", shape=Parallel(tp=8, pp=2)).run()
     job.fault(DOWN, 5, "n1")
     job.again(6)
     [launch] = job.core.node_up(100, "n1")
@@ -156,7 +156,7 @@ def test_a_node_that_returns_during_the_wait_is_used_at_once() -> None:
 
 
 def test_a_repaired_npu_is_waited_for() -> None:
-    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run()
+    job = Job("n1", "n2", shape=Parallel(tp=8, pp=2)).run()
     job.fault(NPU, 5, "n1", level=Level.RESTART_NPU)
     job.again(6)
     assert job.core.node_up(100, "n1") == (Wait(400),)
@@ -258,7 +258,10 @@ def test_a_network_fault_explains_a_rank_that_ends(job: Job) -> None:
 
 
 def test_a_suspect_node_is_left_out_next_time_unless_it_is_needed() -> None:
-    for shape, nodes in ((Shape(tp=8), ("n1", "n3", "n4")), (Shape(tp=8, pp=4), NODES)):
+    for shape, nodes in (
+        (Parallel(tp=8), ("n1", "n3", "n4")),
+        (Parallel(tp=8, pp=4), NODES),
+    ):
         job = Job(shape=shape).run()
         job.fault(NPU, 5, "n2", level=Level.PRE_SEPARATE)
         assert job.state() is State.RUNNING
@@ -444,7 +447,7 @@ def test_a_resize_shrinks_and_grows_at_checkpoints(job: Job) -> None:
 
 
 def test_a_resize_without_a_legal_world_is_refused() -> None:
-    job = Job(shape=Shape(tp=8, pp=2)).run()
+    job = Job(shape=Parallel(tp=8, pp=2)).run()
     with pytest.raises(UsageError, match="resize 1: 1 node of 8 devices: no multiple of 16 ranks"):
         job.core.resize(10, 1)
 
@@ -492,7 +495,7 @@ def test_a_new_supervisor_continues_or_stops_a_generation(job: Job) -> None:
 
 
 def test_times_are_shifted_to_a_clock_that_began_again() -> None:
-    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run(100_000)
+    job = Job("n1", "n2", shape=Parallel(tp=8, pp=2)).run(100_000)
     job.fault(DOWN, 100_005, "n1")
     job.again(100_006)
     again = Core.from_json(job.core.to_json(), at=50)
@@ -517,7 +520,7 @@ def test_a_state_file_of_another_form_is_refused(
 
 
 def test_nodes_are_chosen_by_the_caller_if_it_wants() -> None:
-    core = Core(NODES, 8, Shape(tp=8), Limits(max_nodes=2), lambda c, n, _keep: tuple(c[-n:]))
+    core = Core(NODES, 8, Parallel(tp=8), Limits(max_nodes=2), lambda c, n, _keep: tuple(c[-n:]))
     [launch] = core.begin(0)
     assert isinstance(launch, Launch)
     assert launch.nodes == ("n3", "n4")
@@ -571,14 +574,14 @@ def test_the_operator_ends_a_generation_without_charge(job: Job) -> None:
 
 def test_a_generation_of_a_thousand_nodes_is_planned_quickly() -> None:
     names = tuple(f"n{i}" for i in range(1024))
-    job = Job(*names, shape=Shape(tp=8, pp=16)).run()
+    job = Job(*names, shape=Parallel(tp=8, pp=16)).run()
     launch = job.restart(5, DOWN, "n7")
     assert len(launch.nodes) == 1008
     assert launch.nodes[:8] == (*names[:7], "n8")
 
 
 def test_a_node_that_is_back_before_the_wait_is_used_at_once_if_it_is_needed() -> None:
-    job = Job("n1", "n2", shape=Shape(tp=8, pp=2)).run()
+    job = Job("n1", "n2", shape=Parallel(tp=8, pp=2)).run()
     job.fault(DOWN, 5, "n1")
     job.core.stopped(6, ["n1"])
     job.core.node_up(10, "n1")

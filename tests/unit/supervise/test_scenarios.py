@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.core import ENDED, End, State
 from ascendboot.supervise.policy import FaultKind, Limits
-from ascendboot.supervise.shape import Shape
 from tests.unit.supervise.simulated import World
 
 SEEDS = 1000
 FEWER_SEEDS = 200
 """Where the state is read back after every call, or faults are mixed: these take longer."""
-PAIRS = Shape(tp=8, pp=2)
+PAIRS = Parallel(tp=8, pp=2)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Scenario:
     ends: State = State.DONE
     afterwards: Callable[[World, End], bool] = lambda _world, _end: True
     count: int = 4
-    shape: Shape = field(default_factory=lambda: Shape(tp=8))
+    shape: Parallel = field(default_factory=lambda: Parallel(tp=8))
     limits: Limits = field(default_factory=Limits)
 
 
@@ -236,8 +236,8 @@ def test_a_scenario_ends_as_it_should(name: str) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 4, 8])
-@pytest.mark.parametrize("shape", [Shape(tp=8), PAIRS, Shape(tp=8, gbs=256)], ids=str)
-def test_any_mixture_of_faults_ends(count: int, shape: Shape) -> None:
+@pytest.mark.parametrize("shape", [Parallel(tp=8), PAIRS, Parallel(tp=8, gbs=256)], ids=str)
+def test_any_mixture_of_faults_ends(count: int, shape: Parallel) -> None:
     for seed in range(FEWER_SEEDS):
         assert simulated(Scenario(anything, count=count, shape=shape), seed).run().state in ENDED
 

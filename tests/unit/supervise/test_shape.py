@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendboot.errors import UsageError
+from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.shape import (
-    Shape,
     World,
     extra_memory_mib,
     isolated_ranks,
@@ -18,33 +18,33 @@ from ascendboot.supervise.shape import (
 
 NONE = "no number of nodes is legal; change tp, pp, cp, gbs or dp_min"
 VECTORS = [
-    (3, Shape(tp=8, pp=2), World(2, 16, 1)),
-    (15, Shape(tp=8, pp=4), World(12, 96, 3)),
-    (15, Shape(tp=8, pp=4, gbs=256), World(8, 64, 2)),
-    (1, Shape(), World(1, 8, 8)),
-    (3, Shape(gbs=256), World(2, 16, 16)),
-    (1, Shape(tp=8, pp=2), None),
-    (7, Shape(tp=4, pp=4), World(6, 48, 3)),
+    (3, Parallel(tp=8, pp=2), World(2, 16, 1)),
+    (15, Parallel(tp=8, pp=4), World(12, 96, 3)),
+    (15, Parallel(tp=8, pp=4, gbs=256), World(8, 64, 2)),
+    (1, Parallel(), World(1, 8, 8)),
+    (3, Parallel(gbs=256), World(2, 16, 16)),
+    (1, Parallel(tp=8, pp=2), None),
+    (7, Parallel(tp=4, pp=4), World(6, 48, 3)),
 ]
 
 
 @pytest.mark.parametrize(("available", "shape", "expected"), VECTORS)
 def test_the_largest_legal_world_is_found(
-    available: int, shape: Shape, expected: World | None
+    available: int, shape: Parallel, expected: World | None
 ) -> None:
     assert legal_world(shape, available, 8) == expected
 
 
 def test_bounds_of_the_operator_are_kept() -> None:
-    shape = Shape(tp=8, pp=2)
+    shape = Parallel(tp=8, pp=2)
     assert legal_world(shape, 9, 8, at_most=5) == World(4, 32, 2)
     assert legal_world(shape, 3, 8, at_least=3) is None
-    assert legal_world(Shape(tp=8, dp_min=4), 3, 8) is None
-    assert legal_world(Shape(), 0, 8) is None
+    assert legal_world(Parallel(tp=8, dp_min=4), 3, 8) is None
+    assert legal_world(Parallel(), 0, 8) is None
 
 
 SHAPES = st.builds(
-    Shape,
+    Parallel,
     tp=st.integers(1, 8),
     pp=st.integers(1, 4),
     cp=st.integers(1, 2),
@@ -55,7 +55,7 @@ SHAPES = st.builds(
 
 
 @given(shape=SHAPES, available=st.integers(0, 40), devices=st.sampled_from([1, 2, 4, 8, 16]))
-def test_no_larger_number_of_nodes_is_legal(shape: Shape, available: int, devices: int) -> None:
+def test_no_larger_number_of_nodes_is_legal(shape: Parallel, available: int, devices: int) -> None:
     def is_legal(nodes: int) -> bool:
         block = shape.tp * shape.pp * shape.cp
         dp = nodes * devices // block
@@ -73,25 +73,25 @@ def test_no_larger_number_of_nodes_is_legal(shape: Shape, available: int, device
     ("shape", "available", "at_least", "expected"),
     [
         (
-            Shape(tp=8, pp=2),
+            Parallel(tp=8, pp=2),
             1,
             1,
             "no multiple of 16 ranks (tp 8 x pp 2 x cp 1); 2 nodes would be enough",
         ),
         (
-            Shape(),
+            Parallel(),
             1,
             2,
             "fewer than min_nodes 2; release or repair a node",
         ),
         (
-            Shape(tp=8, dp_min=4),
+            Parallel(tp=8, dp_min=4),
             3,
             1,
             "DP is at most 3, dp_min is 4; 4 nodes would be enough",
         ),
         (
-            Shape(gbs=7),
+            Parallel(gbs=7),
             2,
             1,
             f"gbs 7 is no multiple of mbs 1 x DP (8, 16); {NONE}",
@@ -99,7 +99,7 @@ def test_no_larger_number_of_nodes_is_legal(shape: Shape, available: int, device
     ],
 )
 def test_a_message_says_why_and_what_would_be_enough(
-    shape: Shape, available: int, at_least: int, expected: str
+    shape: Parallel, available: int, at_least: int, expected: str
 ) -> None:
     nodes = "1 node" if available == 1 else f"{available} nodes"
     why = why_not_legal(shape, available, 8, at_least)
@@ -107,13 +107,13 @@ def test_a_message_says_why_and_what_would_be_enough(
 
 
 @given(shape=SHAPES, available=st.integers(0, 12), at_least=st.integers(1, 4))
-def test_there_is_always_a_reason(shape: Shape, available: int, at_least: int) -> None:
+def test_there_is_always_a_reason(shape: Parallel, available: int, at_least: int) -> None:
     if legal_world(shape, available, 8, at_least=at_least) is None:
         assert "; " in why_not_legal(shape, available, 8, at_least)
 
 
 def test_mindio_isolates_the_data_parallel_index_of_a_faulty_rank() -> None:
-    ranks = isolated_ranks([9], 32, Shape(tp=8, pp=2))
+    ranks = isolated_ranks([9], 32, Parallel(tp=8, pp=2))
     assert ranks == (*range(8, 16), *range(24, 32))
     assert {rank // 8 for rank in ranks} == {1, 3}
 
@@ -121,12 +121,7 @@ def test_mindio_isolates_the_data_parallel_index_of_a_faulty_rank() -> None:
 @pytest.mark.parametrize(("faulty", "world"), [([0], 24), ([32], 32), ([-1], 32), ([0], 0)])
 def test_ranks_outside_of_the_world_are_refused(faulty: list[int], world: int) -> None:
     with pytest.raises(UsageError):
-        isolated_ranks(faulty, world, Shape(tp=8, pp=2))
-
-
-def test_a_shape_without_ranks_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"parallel\.pp: 0 is not legal"):
-        Shape(pp=0)
+        isolated_ranks(faulty, world, Parallel(tp=8, pp=2))
 
 
 def test_elastic_training_takes_nine_pairs_of_buffers() -> None:
