@@ -165,7 +165,9 @@ class Supervisor:
         at = self.clock()
         if has_started(plan, progress):
             self.core.launched(at - report.duration_s)
-        if self.core.state is State.STOPPING and not progress.interrupted:
+        if self.core.state is State.STOPPING:  # the watch has ended it
+            if progress.interrupted:
+                self.core.interrupt(at)
             self._unverified = tuple(progress.lost)
             return self.core.stopped(at, self._unverified)
         if report.state in (JobState.INTERRUPTED, JobState.STOPPED):

@@ -211,6 +211,20 @@ def test_a_supervisor_that_was_killed_is_replaced_by_one_that_ends_its_generatio
     assert [launch.generation for launch in practice.launches] == [2]
 
 
+def test_ctrl_c_while_a_fault_ends_the_generation_ends_the_job() -> None:
+    ill = Fault(kind=FaultKind.NPU_FAULT, at=1001.0, node="a-2", words="device 3 is Alarm")
+
+    def interrupted(made: LaunchPlan, progress: Progress) -> JobReport:
+        watched.core.fault(ill)
+        watched.interrupts.press()
+        progress.interrupted = True
+        report = running_report(made, "", "")
+        return replace(report, state=JobState.INTERRUPTED, exit_code=130)
+
+    watched = supervisor(Practice([interrupted]))
+    assert watched.run().end.exit_code == 130
+
+
 def test_ctrl_c_ends_the_wait_for_a_node() -> None:
     watched = supervisor(Practice([lost("a-2")]), min_nodes=2)
     watched.pause = lambda _seconds: watched.interrupts.press()
