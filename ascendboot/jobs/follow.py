@@ -205,14 +205,14 @@ class Reconnector:
         """Whether its connection is being reopened."""
         return node in self._reconnecting
 
-    def reconnect(self, node: str, *, is_silent: bool = False) -> None:
+    def reconnect(self, node: str, *, silent_s: float = 0.0) -> None:
         """Start to reopen the connection to a node; the old one of a silent node is not tried."""
         if not self.is_reconnecting(node):
             self._reconnecting.add(node)
             thread = threading.Thread(
                 target=self._work,
                 args=(node,),
-                kwargs={"is_silent": is_silent},
+                kwargs={"silent_s": silent_s},
                 name=f"lifeline {node}",
                 daemon=True,
             )
@@ -235,24 +235,24 @@ class Reconnector:
         """Start no further attempt."""
         self._over.set()
 
-    def _work(self, node: str, *, is_silent: bool) -> None:
+    def _work(self, node: str, *, silent_s: float) -> None:
         why: NodeError | None = None
         try:
-            self._resume(node, is_silent=is_silent)
+            self._resume(node, silent_s=silent_s)
         except NodeError as error:
             why = error
         finally:  # before the message: its reader waits while a node is reconnecting
             self._reconnecting.discard(node)
             self.on_end(Reconnected(node, why))
 
-    def _resume(self, node: str, *, is_silent: bool) -> None:
+    def _resume(self, node: str, *, silent_s: float) -> None:
         """Follow a node again, over its old connection if that still works.
 
         Raises:
             NodeError: it failed; an UnreachableError when the time is over.
         """
-        since = time.monotonic()
-        if is_silent or self._has_lost(node):
+        since = time.monotonic() - silent_s
+        if silent_s or self._has_lost(node):
             self._connect_anew(node, since)
             self._check_folder(self.transports[node])
         self.follow(node, self.transports[node])
@@ -280,7 +280,9 @@ class Reconnector:
         """
         if self.connect is None:
             raise UnreachableError(node, "its connection is silent")
-        self.transports[node] = self._connected(node, self.connect, until=since + self.within_s)
+        self.transports[node] = self._connected(
+            node, self.connect, until=time.monotonic() + self.within_s
+        )
         away_s = time.monotonic() - since
         words = f"{node}: its connection was lost, and was reopened after {away_s:.0f} s"
         self.tell(words)

@@ -74,6 +74,8 @@ class Progress:
     """Why the job was not started; empty when it was."""
     lost: dict[str, str] = field(default_factory=dict)
     """The nodes whose loss ended the job, and what was seen."""
+    unverified: set[str] = field(default_factory=set)
+    """The nodes on which processes of the job may still run."""
     full_disks: dict[str, str] = field(default_factory=dict)
     """The job's folder by node whose disk is almost full."""
     unsure: tuple[str, ...] = ()

@@ -105,6 +105,7 @@ class Following:
     _end_by: float = _NEVER
     _stopping: bool = False
     _ranks_ended: bool = False
+    _nodes: Mapping[str, NodeLogs] = field(default_factory=dict)
     _over: bool = False
 
     def __post_init__(self) -> None:
@@ -191,7 +192,7 @@ class Following:
         Raises:
             UnreachableError: the primary was lost; the job continues there.
         """
-        primary = nodes[self.plan.primary]
+        primary, self._nodes = nodes[self.plan.primary], nodes
         self._start_by = time.monotonic() + self.limits.start_s
         while not self._over:
             timeout_s = self._look_at_nodes(nodes, reconnector)
@@ -231,7 +232,7 @@ class Following:
             return None
         for name, node in nodes.items():
             if node.silent_s >= at_most_s and name not in self.progress.lost:
-                reconnector.reconnect(name, is_silent=True)
+                reconnector.reconnect(name, silent_s=node.silent_s)
         return _LOOK_S
 
     def _on_timeout(self, silent_s: float) -> None:
@@ -274,9 +275,10 @@ class Following:
     def _on_reconnected(self, back: follow.Reconnected) -> None:
         """Continue with a reconnected node; without the primary no job can be followed."""
         if isinstance(back.error, UnreachableError) and self.limits.node_s < _NEVER:
-            self.progress.lost[back.node] = back.error.message
-            self._watch.forget(back.node)
-            self._over = True  # the cleanup ends what is left of the job on the others
+            if not self._is_cut_off():
+                self.progress.lost[back.node] = back.error.message
+                self._watch.forget(back.node)
+                self._over = True  # the cleanup ends what is left of the job on the others
             return
         if back.node != self.plan.primary:
             return  # the cleanup at the end of the job queries that node
@@ -288,6 +290,14 @@ class Following:
         # Events of the interruption arrive now.
         soon = time.monotonic() + self.limits.drain_s
         self._start_by, self._end_by = max(self._start_by, soon), max(self._end_by, soon)
+
+    def _is_cut_off(self) -> bool:
+        """Whether all of several nodes are silent: then rather this machine has lost its network.
+
+        The job does not need it. After `silence_s` the nodes count as lost all the same.
+        """
+        silent_s = [node.silent_s for node in self._nodes.values()]
+        return len(silent_s) > 1 and self.limits.node_s <= min(silent_s) < self.limits.silence_s
 
     def _lost_primary(self, seen: str, *, and_so: str = "the job continues") -> UnreachableError:
         job = f"job {self.plan.job_id}"
@@ -339,11 +349,14 @@ class Following:
             if isinstance(result, stop.Terminated):
                 sizes[node] = result.sizes
                 progress.unsure += _survivors(node, result.left, "could not be ended")
+                progress.unverified |= {node} if result.left else set()
                 progress.notes += _survivors(node, result.ended, "was still running and was ended")
                 if result.full:
                     progress.full_disks[node] = result.full
                     progress.notes += (f"{node}: {_FULL.format(folder=result.full)}",)
-            elif node in lost:
+                continue
+            progress.unverified.add(node)
+            if node in lost:
                 progress.notes += (not_checked(result),)
             else:
                 progress.unsure += (not_checked(result),)

@@ -20,8 +20,9 @@ from ascendboot.supervise.policy import Fault, FaultKind, first_cause
 
 CORRELATE_S = 2.0
 """How long to wait for an earlier cause: the end of a generation has queried all its nodes."""
-TIMEOUTS = Timeouts(beat_s=2.0, node_s=6.0, reconnect_s=4.0, drain_s=4.0)
-"""A node without a sign of life is lost after 6 s and one failed attempt to connect."""
+TIMEOUTS = Timeouts(beat_s=2.0, node_s=6.0, silence_s=300.0, reconnect_s=4.0, drain_s=4.0)
+"""A node without a sign of life is lost after 6 s and one failed attempt to connect. If all are
+silent, it is rather the network of this machine, and they are lost after 300 s."""
 _LOOK_S = 5.0
 """How often lost nodes are looked for while the job waits for one."""
 _PAUSE_S = 0.2
@@ -168,14 +169,14 @@ class Supervisor:
         if self.core.state is State.STOPPING:  # the watch has ended it
             if progress.interrupted:
                 self.core.interrupt(at)
-            self._unverified = tuple(progress.lost)
+            self._unverified = progress.unverified
             return self.core.stopped(at, self._unverified)
         if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
             return self.core.interrupt(at)
         if report.exit_code == 0:
             return self.core.ended(at, 0)
-        self._unverified = [node for node in plan.nodes if node in progress.lost]
-        left = [node for node in plan.nodes if node not in progress.lost]
+        self._unverified = progress.unverified | progress.lost.keys()
+        left = [node for node in plan.nodes if node not in self._unverified]
         if (step := self.generations.newest_step(left)) is not None:
             self.core.checkpoint(at, step)
         return self.core.fault(first_cause(faults_of(report, progress, at), at))
