@@ -17,6 +17,7 @@ from ascendboot.jobs.job_report import HUNG
 from ascendboot.model.job import JobState
 from ascendboot.model.report import Outcome
 from ascendboot.setup.phases import SETUP
+from ascendboot.supervise.core import CODE_GAVE_UP, CODE_NEEDS_OPERATOR
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
@@ -50,7 +51,7 @@ def test_every_exit_code_is_in_the_table() -> None:
     kinds = inspect.getmembers(errors, inspect.isclass)
     codes = {kind.exit_code for _, kind in kinds if issubclass(kind, errors.AscendbootError)}
     table = {int(c) for c in re.findall(r"^\| (\d+) \|", COMMANDS, re.MULTILINE)}
-    assert codes | {0, 3, HUNG} == table
+    assert codes | {0, 3, HUNG, CODE_GAVE_UP, CODE_NEEDS_OPERATOR} == table
 
 
 def test_every_outcome_state_and_phase_is_named() -> None:
