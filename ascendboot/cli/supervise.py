@@ -358,13 +358,19 @@ def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts
     store = Store(generations.job.folder / _FOLDER)
     with store.writing(now().isoformat(timespec="seconds")) as writer:
         core = _core(generations, limits, store.read_state(), writer.event)
-        watch = NodeWatch(core=core, nodes=generations, interrupts=interrupts, clock=time.monotonic)
+
+        def keep() -> None:
+            writer.state(core.to_json())
+
+        watch = NodeWatch(
+            core=core, nodes=generations, interrupts=interrupts, clock=time.monotonic, keep=keep
+        )
         return Supervisor(
             core=core,
             generations=generations,
             interrupts=interrupts,
             watch=watch,
-            keep=lambda: writer.state(core.to_json()),
+            keep=keep,
         ).run()
 
 

@@ -45,6 +45,8 @@ class NodeWatch:
     interrupts: Interrupts
     clock: Callable[[], float]
     every_s: float = LOOK_S
+    keep: Callable[[], None] = lambda: None
+    """Keeps the state of the core; called after each call of it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -70,7 +72,10 @@ class NodeWatch:
         """Look once; the first thing that demands the end of the generation ends it."""
         for report in self._reports(begun):
             with self._lock:
-                actions = () if over.is_set() else report()
+                if over.is_set():
+                    return
+                actions = report()
+                self.keep()
             if stop := next((each for each in actions if isinstance(each, Stop)), None):
                 self.interrupts.end(stop.cause.shown)
                 return

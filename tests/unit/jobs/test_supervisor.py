@@ -245,7 +245,10 @@ def running(practice: Practice, **limits: float) -> NodeWatch:
 def test_a_device_that_fails_ends_the_generation_and_keeps_its_node_out() -> None:
     ill = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", words="device 3 is Alarm")
     watch = running(Practice([succeeded], seen=[ill]))
+    kept: list[str] = []
+    watch.keep = lambda: kept.append(watch.core.nodes["a-2"].status)
     watch.look(lambda: True, Event())
+    assert kept[-1] == "quarantined"
     assert watch.interrupts.why == "npu-fault on a-2: device 3 is Alarm"
     assert watch.core.nodes["a-2"].status == "quarantined"
     assert [type(each) for each in watch.core.stopped(1020.0, ())] == [Launch]
