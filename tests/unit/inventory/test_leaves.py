@@ -53,7 +53,7 @@ switchname = leaf2 \\
   nodes=n2  # the other rack
 SwitchName=spine Switches=leaf[1-2]
 """
-PACKED = base64.encodebytes(gzip.compress(json.dumps(RANKS).encode())).decode()
+PACKED = base64.encodebytes(gzip.compress(json.dumps(RANKS).encode(), mtime=0)).decode()
 BY_DEVICE = ((0, "a"), (1, "b"))
 
 
