@@ -10,11 +10,12 @@ from ascendboot.cli.program import (
     CarefulProgram,
     namespace,
     prepare,
-    with_help_first,
+    rewritten,
 )
 
-# Invoke has already read its own flags, so `invoke VERB --help` is restarted as `--help VERB`.
-if (words := with_help_first(sys.argv)) != sys.argv:
+# Invoke has already read its own flags, so `invoke VERB --help` is restarted as `--help VERB`;
+# and it takes no list of paths.
+if (words := rewritten(sys.argv)) != sys.argv:
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - this very program
 
 prepare(sys.argv[1:])

@@ -75,8 +75,8 @@ class Watched:
 
 
 @contextmanager
-def watched(argv: Sequence[str], directory: Path) -> Iterator[Watched]:
-    """Start a program that must end by itself; after 180 s it is killed."""
+def watched(argv: Sequence[str], directory: Path, cap_s: float = _CAP_S) -> Iterator[Watched]:
+    """Start a program that must end by itself; after `cap_s` it is killed."""
     process = subprocess.Popen(
         argv,
         cwd=directory,
@@ -86,7 +86,7 @@ def watched(argv: Sequence[str], directory: Path) -> Iterator[Watched]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    cap = threading.Timer(_CAP_S, process.kill)
+    cap = threading.Timer(cap_s, process.kill)
     cap.start()
     try:
         job = Watched(process)

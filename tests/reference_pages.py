@@ -16,6 +16,7 @@ import yaml
 from ascendboot.hccl.profiles import LIMITS, REC_SDK_TF
 from ascendboot.hccl.variables import variables
 from ascendboot.inventory.schema import resolve, whole
+from ascendboot.jobs.error_codes import known_errors
 from ascendboot.ranktable.rules import rules
 
 ROOT = Path(__file__).parents[1]
@@ -108,6 +109,19 @@ def rule_rows() -> str:
     return "".join(rows)
 
 
+def known_error_rows() -> str:
+    """The rows of the table in `docs/reference/known-errors.md`."""
+    table = known_errors()
+    rows = []
+    for entry in (*table.entries, *table.of_launcher):
+        texts = ", ".join(f"`{' … '.join(form)}`" for form in entry.text)
+        peer = "yes" if entry.of_a_peer else ""
+        cells = (f"`{entry.id}`", entry.product, texts, entry.meaning, entry.remedy, peer)
+        row = " | ".join(cell.replace("|", "\\|") for cell in (*cells, entry.source))
+        rows.append(f"| {row} |\n")
+    return "".join(rows)
+
+
 def schema_text() -> str:
     """The text of the schema for editors."""
     return json.dumps(editor_schema(), indent=2) + "\n"
@@ -120,6 +134,7 @@ def page_tables() -> dict[str, list[str]]:
         "hccl.md": [variable_rows()],
         "rec-sdk-tf.md": [profile_rows()],
         "rank-table-rules.md": [rule_rows()],
+        "known-errors.md": [known_error_rows()],
     }
 
 

@@ -24,6 +24,7 @@ BELOW = {
     "facts": {"templates", "errors", "hccl", "model", "transport"},
     "launch": {"errors", "model", "templates", "transport"},
     "jobs": {"errors", "model", "templates", "transport", "launch", "supervise"},
+    "doctor": {"errors", "model", "launch", "jobs", "ranktable"},
     "checks": {
         "templates",
         "errors",
@@ -56,6 +57,7 @@ BELOW = {
         "launch",
         "checks",
         "setup",
+        "supervise",
     },
     "supervise": {"errors", "model", "templates", "transport", "facts"},
 }

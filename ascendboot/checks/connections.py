@@ -79,7 +79,7 @@ def _is_refuted(ping: PingProbe, answer: Unanswered) -> bool:
 
     Versions without `-hccs_ping` are not documented, so a failure of that may mean its absence.
     """
-    return answer.kind == "failed" and ping.command == "ping"
+    return answer.kind in ("failed", "silent") and ping.command == "ping"
 
 
 def _failure(ping: PingProbe, answer: Answer[Ping]) -> str:

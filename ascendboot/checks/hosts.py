@@ -229,6 +229,10 @@ CLOCK_TOLERANCE_S = 30.0
 FIRST_UNSUPPORTED_OPEN_MPI = 5
 
 
+_SHARED = ("afs", "ceph", "cifs", "gfs/gfs2", "gpfs", "lustre", "nfs", "ocfs2", "panfs", "smb2")
+"""Kinds of file systems that several servers can have, as stat(1) of coreutils names them."""
+
+
 def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
     """System, programs and disk of each node; machines, versions and clocks of all."""
     for node, node_facts in answered_nodes(cluster, facts):
@@ -240,6 +244,13 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
         remedy = "Install it, or state another `code.python`"
         yield from finding.unanswered("python-missing", node, node_facts.python, remedy)
         yield from finding.unanswered("place-read-only", node, node_facts.place)
+        if len(cluster.nodes) > 1 and (kind := value_of(node_facts.place)) in _SHARED:
+            text = (
+                f"the cluster's folder is on {kind}: if nodes share it, each of them overwrites "
+                "files of the others, such as env/node.env and RANK_AFTER_ACC"
+            )
+            remedy = "Use root, or a user whose home is local to each node"
+            yield finding.warning("base-shared", (node.name,), text, remedy)
         yield from finding.unanswered("disk-unknown", node, node_facts.disk)
         disk = value_of(node_facts.disk)
         for system in dict.fromkeys(disk or ()):

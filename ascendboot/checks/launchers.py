@@ -12,7 +12,16 @@ from ascendboot.facts import derive
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl.profiles import profile_env
-from ascendboot.hccl.variables import WITHOUT_CM, hccl_ports, why_not, why_not_read
+from ascendboot.hccl.variables import (
+    BUFFSIZE,
+    STRATEGIES,
+    WITHOUT_CM,
+    elastic_memory_mb,
+    hccl_ports,
+    near_miss,
+    why_not,
+    why_not_read,
+)
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node, OwnTable
 from ascendboot.model.names import fold
@@ -196,6 +205,8 @@ def _chief(
         yield finding.error("worker-size", (cluster.primary_name,), text, remedy)
 
 
+_TORCH_PORT = 29500
+"""PyTorch's default MASTER_PORT."""
 _VISIBLE, _RETRY = "ASCEND_RT_VISIBLE_DEVICES", "HCCL_OP_RETRY_ENABLE"
 
 
@@ -205,6 +216,7 @@ def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> find
         if cluster.product == "auto":  # with a stated product, the inventory was checked
             yield from _values(cluster, node, derive.product_of(node_facts) or "")
         yield from _visible_devices(cluster, node, node_facts)
+        yield from _slips(cluster, node)
         is_a3 = derive.stated_or_seen_product(cluster, node_facts) == "a3"
         is_on = ":1" in cluster.env_of(node).get(_RETRY, "")
         if not (is_a3 and is_on) or cluster.resource_mode != "rank-table":
@@ -217,6 +229,28 @@ def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> find
             )
             remedy = "Give a table that does as `resources.file`, or switch it off"
             yield finding.warning("hccl-setting", (node.name,), text, remedy)
+
+
+def elastic_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """The memory of NPUs that MindIO's elastic training takes, where the inventory selects it."""
+    for node, node_facts in derive.answered_nodes(cluster, facts):
+        needs, seen = elastic_memory_mb(cluster.env_of(node)), value_of(node_facts.free_memory)
+        if needs is None:
+            continue
+        free = {i: mb for i, mb in (seen or {}).items() if i in derive.device_ids(node, node_facts)}
+        text = (
+            f"elastic training in the process ({STRATEGIES}) takes up to {needs} MB more memory "
+            f"of each NPU ({BUFFSIZE} x 2 x 9)"
+        )
+        lacking = [device_id for device_id, mb in free.items() if mb < needs]
+        if lacking:
+            text += f"; {finding.devices(lacking)}: {min(free.values())} MB free at the least"
+            remedy = f"State a smaller {BUFFSIZE}"
+            yield finding.warning("elastic-memory", (node.name,), text, remedy)
+        else:
+            text += "" if free else "; how much is free is not known"
+            remedy = "Leave it free. Neither ClusterD nor TaskD, which it needs, is started here"
+            yield finding.Finding("elastic-memory", "info", (node.name,), text, remedy)
 
 
 def _values(cluster: Cluster, node: Node, product: str) -> finding.Findings:
@@ -244,6 +278,23 @@ def _visible_devices(cluster: Cluster, node: Node, node_facts: NodeFacts) -> fin
         )
         remedy = "Leave it out, and state the ones to use as `devices`"
         yield finding.error("hccl-setting", (node.name,), text, remedy)
+
+
+def _slips(cluster: Cluster, node: Node) -> finding.Findings:
+    """Misspelt names, and ports of HCCL that PyTorch takes by default."""
+    env = cluster.env_of(node)
+    for name in env:
+        if meant := near_miss(name):
+            text, remedy = f"HCCL reads no variable {name}", f"Write {meant}, if that is meant"
+            yield finding.warning("hccl-setting", (node.name,), text, remedy)
+    for ports in hccl_ports(env):
+        if _TORCH_PORT in ports and cluster.profile != "rec-sdk-tf":
+            text = (
+                f"HCCL takes ports {finding.numbers(ports)}, and {_TORCH_PORT} is PyTorch's "
+                "default port (MASTER_PORT)"
+            )
+            remedy = "Move HCCL, for example HCCL_IF_BASE_PORT 60000"
+            yield finding.warning("hccl-setting", (node.name,), text, remedy)
 
 
 def _has_hosts(table: OwnTable) -> bool:

@@ -12,8 +12,9 @@ from ascendboot.checks.hosts import same_machines
 from ascendboot.facts import derive
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import DeviceNetwork
-from ascendboot.facts.query import Answer, Answered, Unanswered, value_of
-from ascendboot.hccl.variables import INTRA_ROCE
+from ascendboot.facts.parsers.hccn_tool import LldpNeighbour
+from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Unanswered, value_of
+from ascendboot.hccl.variables import forces_roce
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
 
@@ -46,7 +47,7 @@ def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
         if ids := [n.device_id for n in used if n.link_up == Answered(value=False)]:
             # inside an A3 super pod devices reach each other without this link
             is_a3 = "a3" in (cluster.product, derive.product_of(node_facts))
-            is_needed = not is_a3 or derive.crosses_pods(cluster, facts)
+            is_needed = not is_a3 or derive.crosses_pods(cluster, facts) or forced_roce(cluster)
             yield link_down(node.name, ids, "error" if is_needed else "warning")
         yield from _at_boot(node, node_facts, used)
     yield from _doubled(cluster, facts)
@@ -88,11 +89,17 @@ def _needs_ip(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
     Between the devices of one server, or of one super pod, it needs none unless it goes over
     RoCE there, too.
     """
-    if any(cluster.env_of(node).get(INTRA_ROCE) == "1" for node in cluster.nodes):
+    if forced_roce(cluster):
         return True
     pods = derive.pods_of(cluster, facts).values()
     in_one_pod = all(pods) and len(set().union(*pods)) == 1
     return len(cluster.nodes) > 1 and not in_one_pod
+
+
+def forced_roce(cluster: Cluster) -> bool:
+    """Whether a variable has devices talk by their ports where they otherwise would not."""
+    servers = len(cluster.nodes)
+    return any(forces_roce(cluster.env_of(node), servers=servers) for node in cluster.nodes)
 
 
 def _not_as_stated(node: Node, used: Sequence[DeviceNetwork]) -> finding.Findings:
@@ -150,14 +157,14 @@ def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findin
 
 
 def _tls(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
-    """An error where devices talk by these ports: not on one node, nor inside A3's super pods."""
+    """An error where devices talk by these ports, as they do between servers without a fabric."""
     switches = {
         node.name: {n.device_id: n.tls_enabled for n in _used(node, node_facts)}
         for node, node_facts in derive.answered_nodes(cluster, facts)
     }
     products = {cluster.product, *map(derive.product_of, facts.values())}
     by_ports = "a3" not in products or derive.crosses_pods(cluster, facts)
-    is_needed = len(cluster.nodes) > 1 and by_ports
+    is_needed = (len(cluster.nodes) > 1 and by_ports) or forced_roce(cluster)
     yield from tls_findings(switches, "error" if is_needed else "warning")
 
 
@@ -251,23 +258,45 @@ def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
 
 def leaf_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
     """Leaf switches that are missing, or differ between nodes; facts may be empty."""
-    rails, is_stated = cluster.rails, any(node.leaf is not None for node in cluster.nodes)
+    rails = cluster.rails
+    is_wanted = cluster.reads_leaves or any(node.leaf is not None for node in cluster.nodes)
     on: dict[str, dict[tuple[int, ...], list[str]]] = {}
-    for node in cluster.nodes if is_stated else ():
-        listed = tuple(device.device_id for device in node.devices)
-        used = listed or (derive.present_ids(facts[node.name]) if node.name in facts else rails)
+    for node in cluster.nodes if is_wanted else ():
+        there = facts.get(node.name, NodeFacts(node=node.name))
+        used = derive.device_ids(node, there) or rails or tuple(value_of(there.neighbours) or ())
         missing = [i for i in used or (0,) if node.leaf_of(i) is None]
         if missing:
-            what = finding.devices(missing) if isinstance(node.leaf, tuple) else "the node"
-            text = f"no leaf switch is stated for {what}, but other leaf switches are stated"
-            remedy = "State `leaf`; until then the order of ranks assumes a leaf of its own"
-            yield finding.warning("leaf-unknown", (node.name,), text, remedy)
+            yield _leaf_unknown(node, missing, there.neighbours)
         leaves = finding.grouped((node.leaf_of(i), i) for i in rails if i in used)
         for leaf, ids in leaves.items():
             if leaf is not None:
                 on.setdefault(leaf, {}).setdefault(tuple(ids), []).append(node.name)
     for leaf, by_devices in on.items():
         yield from _leaf_differs(leaf, by_devices)
+    seen = {leaf for node in cluster.nodes for leaf in node.leaf_names}
+    absent = [leaf for leaf, _ in cluster.cores if leaf not in seen]
+    if cluster.reads_leaves and seen and absent:
+        text = f"topology.cores names {', '.join(absent)}, but no node is connected to it"
+        remedy = f"Correct `cores`; the leaf switches are {', '.join(sorted(seen))}"
+        yield finding.warning("leaf-unknown", (cluster.primary_name,), text, remedy)
+
+
+def _leaf_unknown(
+    node: Node, missing: Sequence[int], answer: Answer[Mapping[int, Answer[LldpNeighbour]]]
+) -> finding.Finding:
+    """The warning about devices without a leaf switch; `answer` says why LLDP did not show it."""
+    what = finding.devices(missing) if isinstance(node.leaf, tuple) else "the node"
+    by_device = value_of(answer) or {}
+    answers = (answer, *(by_device.get(device_id) for device_id in missing))
+    why = next((each.message for each in answers if isinstance(each, Unanswered)), "")
+    if why and answer != NOT_QUERIED:
+        text = f"the leaf switch of {what} is unknown: {why}"
+        remedy = "Let the switches send LLDP, or state `leaf`"
+    else:
+        text = f"no leaf switch is stated for {what}, but other leaf switches are stated"
+        remedy = "State `leaf`"
+    remedy += "; until then the order of ranks assumes a leaf of its own"
+    return finding.warning("leaf-unknown", (node.name,), text, remedy)
 
 
 def _leaf_differs(

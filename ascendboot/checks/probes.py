@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from ascendboot.checks.launchers import needs_openmpi, ports_of_hccl
@@ -19,6 +18,7 @@ from ascendboot.facts.parsers.base import Section, lines_of
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, read_script, value_of
 from ascendboot.model.cluster import Cluster, Node
+from ascendboot.model.ports import openmpi_value
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result
 
@@ -132,9 +132,7 @@ def _required_ports(
 
 def _mpi_port(cluster: Cluster, name: str, env: Mapping[str, str]) -> int | None:
     """The first port in a parameter of Open MPI, from words for mpirun or a variable."""
-    following = (word for before, word in pairwise(cluster.mpi_args) if before == name)
-    stated = next(following, "") or env.get(f"OMPI_MCA_{name}", "")
-    number = re.match(r"[0-9]{1,5}", stated)
+    number = re.match(r"[0-9]{1,5}", openmpi_value(cluster, name, env))
     return int(number[0]) if number else None
 
 

@@ -135,6 +135,7 @@ def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchReq
     applied = SetupRecord.from_json(document)
     if outdated := applied.why_outdated(cluster):
         raise LaunchError(f"{outdated}; run setup again")
+    cluster = cluster.with_leaves(applied.leaves)
     script = resources.files("ascendboot.checks.collective").joinpath("rank.py")
     with resources.as_file(script) as file:
         ready = check_readiness(

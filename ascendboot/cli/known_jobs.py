@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,11 +27,19 @@ from ascendboot.launch.plan import (
 )
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.secrets import masked_json
 from ascendboot.state import Run, State
+from ascendboot.supervise.core import Core, OnEvent
+from ascendboot.supervise.history import Supervision
+from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Transport
 
 JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwise the last one"
 REPORT_FILE = "job.json"
+SUPERVISE_FOLDER = "supervise"
+"""Of a supervised job, in the folder of its run."""
+_GENERATION = re.compile(r"\.g[0-9]+$")
+_LONGEST_WORDS = 1000
 _MOST_QUERIED = 8
 """Number of newest unfinished jobs to query."""
 _MOST_NAMED = 3
@@ -47,15 +56,7 @@ class KnownJob:
     @property
     def final(self) -> JobReport | None:
         """The final report; None while the job is not over."""
-        path = self.folder / REPORT_FILE
-        try:
-            return JobReport.from_json(json.loads(path.read_bytes()))
-        except FileNotFoundError:
-            return None
-        except (KeyError, TypeError, ValueError) as error:
-            raise AscendbootError(
-                f"{path}: could not be read ({error!r}); move it away; logs writes it again"
-            ) from error
+        return final_report(self.folder)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,23 @@ class FoundJob:
         return {name: look for name, look in self.looks.items() if isinstance(look, NodeError)}
 
 
+def final_report(folder: Path) -> JobReport | None:
+    """Read the final report of a job from its folder; None: there is none.
+
+    Raises:
+        AscendbootError: the file has other contents.
+    """
+    path = folder / REPORT_FILE
+    try:
+        return JobReport.from_json(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        raise AscendbootError(
+            f"{path}: could not be read ({error!r}); move it away; logs writes it again"
+        ) from error
+
+
 def find_job(session: Session, job_id: str | None, *, details: bool = False) -> FoundJob:
     """Find the job with this id, or the running one, or the last one; one execution per node.
 
@@ -90,6 +108,59 @@ def find_job(session: Session, job_id: str | None, *, details: bool = False) -> 
     answers = probe_jobs(transports, jobs_folder, ids, details=details, forks=session.forks)
     found = [_found(job, session, transports, {**errors, **answers}) for job in jobs]
     return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
+
+
+def supervised_run(state: State, job_id: str = "") -> Run:
+    """Return the run of a supervised job, by its id or that of a generation.
+
+    Without an id it is the last one that `train` supervises now, or else the last one.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    paths = sorted(state.runs.glob(f"*/{SUPERVISE_FOLDER}/state.json"), reverse=True)
+    found = [path.parts[-3] for path in paths]
+    run_id = _GENERATION.sub("", job_id)
+    if not run_id and found:
+        run_id = next((p.parts[-3] for p in paths if Store(p.parent).is_supervised), found[0])
+    if run_id not in found:
+        named = f'supervised job "{job_id}"' if job_id else "supervised job"
+        words = f"the last one is {found[0]}" if found else "start one with train --supervise"
+        raise UsageError(f"no {named} was started from here; {words}")
+    return Run(run_id, state.runs / run_id)
+
+
+def recorded(*takers: OnEvent, secrets: Sequence[str] = ()) -> OnEvent:
+    """Pass events on with the time of day, and with words on one line and without secrets."""
+
+    def record(event: Mapping[str, object]) -> None:
+        shown = "".join(c if c.isprintable() else " " for c in str(event["words"]))
+        time = now().isoformat(timespec="milliseconds")
+        stamped = {"time": time, **event, "words": shown[:_LONGEST_WORDS]}
+        for take in takers:
+            take(masked_json(stamped, secrets))
+
+    return record
+
+
+def supervision(folder: Path) -> Supervision | None:
+    """Return what is known of a supervised job from the folder of its run; None: it is none.
+
+    Raises:
+        AscendbootError: a file of it could not be read.
+    """
+    store = Store(folder / SUPERVISE_FOLDER)
+    state = store.read_state()
+    if state is None:
+        return None
+    reports = {int(g.name[1:]): final_report(g) for g in folder.glob("g[0-9]*")}
+    return Supervision(
+        job_id=folder.name,
+        core=Core.from_json(state),
+        events=tuple(store.read_events()),
+        exit_codes={number: report.exit_code for number, report in reports.items() if report},
+        is_followed=store.is_supervised,
+    )
 
 
 @contextmanager
@@ -142,6 +213,9 @@ def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[Know
 
 def _job_called(state: State, cluster: Cluster, job_id: str, folders: Sequence[Path]) -> KnownJob:
     folder = record_folder(state.runs, job_id)
+    if folder is not None and (folder / SUPERVISE_FOLDER).is_dir():
+        started = [path for path in folders if path.parent == folder]
+        folder = max(started, key=lambda path: int(path.name[1:]), default=folder)
     record = None if folder is None else read_record(folder)
     if folder is None or record is None:
         known = [folder.name for folder in folders if folder.parent == state.runs]

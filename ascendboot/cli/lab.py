@@ -188,7 +188,8 @@ def shell(c: Context, *, node: str, container: bool = False, lab: str | None = N
         "node": "The node, for example lab-1",
         "kind": f"The fault: {', '.join(faults.KINDS)}",
         "device": f"The NPU, for {', '.join(faults.OF_A_DEVICE)}; default: all of the node",
-        "times": "For busy: refuse only this many calls; default: all",
+        "times": "For busy: refuse only this many calls; default: all. For "
+        f"{', '.join(faults.COUNTED)}: how many; default 1",
         "milliseconds": f"For delay: in each direction; default {faults.DEFAULT_MILLISECONDS}",
         "seconds": "For clock: seconds ahead, or behind with a minus (--seconds=-90);"
         f" default {faults.DEFAULT_SECONDS}",
@@ -215,13 +216,14 @@ def fault(
     node-down: it loses power. link-down: an NPU's network port is off.
     npu-missing: an NPU is gone. npu-alarm: npu-smi reports an alarm. tls: an
     NPU's TLS switch is on. stale-hccn-conf: /etc/hccn.conf has another address
-    than the NPU. busy: hccn_tool reports that it is busy. no-sshd: nothing
-    answers on port 22. disk-full: the node's disk and /tmp are full. delay:
-    packets on the management network are delayed. clock: `date` is wrong, and
-    so is the node's sshd if libfaketime is installed. container-stopped,
-    container-gone: the node's container; --undo starts or re-creates it.
-    no-container-sshd: the container has no OpenSSH server, like official
-    images.
+    than the NPU. busy: hccn_tool is busy. link-flaps: links were down for a
+    moment. net-health: an NPU's gateway does not answer. packet-errors,
+    ecc-errors: the tools count errors. no-sshd: nothing answers on port 22.
+    disk-full: the node's disk and /tmp are full. delay: packets on the
+    management network are delayed. clock: `date` is wrong, and so is the
+    node's sshd if libfaketime is installed. container-stopped, container-gone:
+    the node's container; --undo starts or re-creates it. no-container-sshd:
+    the container has no OpenSSH server, like official images.
 
     Examples:
       invoke lab.fault lab-2 node-down
@@ -283,7 +285,8 @@ def _fault_words(fault: dict[str, Any]) -> str:
     if fault["device"] is not None:
         words += f" (device {fault['device']})"
     if fault["times"] is not None:
-        words += f" for {fault['times']} more calls"
+        is_busy = fault["kind"] == "busy"
+        words += f" for {fault['times']} more calls" if is_busy else f": {fault['times']}"
     if fault["milliseconds"] is not None:
         words += f" of {fault['milliseconds']} ms each way"
     if fault["seconds"] is not None:

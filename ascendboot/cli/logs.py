@@ -17,7 +17,13 @@ from ascendboot.jobs import output
 from ascendboot.jobs.follow import Reconnector, Timeouts
 from ascendboot.jobs.gather import LogGatherer, Selection
 from ascendboot.jobs.job_report import report_on
-from ascendboot.jobs.logs import MatchingLines, chosen_pattern, chosen_ranks, chosen_time
+from ascendboot.jobs.logs import (
+    MatchingLines,
+    chosen_pattern,
+    chosen_ranks,
+    chosen_time,
+    fetch_plogs,
+)
 from ascendboot.jobs.status import duration_of
 from ascendboot.launch.plan import JobRecord, rank_log, rank_marks
 from ascendboot.model.job import JobState
@@ -151,7 +157,7 @@ def _gather(
         if gathering.is_gone and found.job.final is None:
             notes.append(f"{record.primary}: has no files of job {record.job_id} (any more)")
         if not errors and not gathering.is_gone:
-            _write_report(found, gathering)
+            notes += _write_report(found, gathering)
         return errors, notes
 
 
@@ -218,12 +224,18 @@ def _starts(found: FoundJob, wanted: _Wanted) -> tuple[dict[int, int], list[str]
     return starts, [f"{who}: the times of its lines are unknown, so --since shows all of them"]
 
 
-def _write_report(found: FoundJob, gathering: LogGatherer) -> None:
-    """Write the report of a job that is over, as the lost `train` would have written it."""
+def _write_report(found: FoundJob, gathering: LogGatherer) -> list[str]:
+    """Write the report of a job that is over, as the lost `train` would have written it.
+
+    Returns why CANN's own logs of a failed job could not be read.
+    """
     over = found.status.is_over or gathering.progress.launcher_over
     if found.job.final is not None or not over:
-        return
-    record = found.job.record
+        return []
+    record, errors = found.job.record, dict[str, NodeError]()
+    if gathering.progress.has_failed:
+        folder, forks = found.job.folder, found.session.forks
+        errors = fetch_plogs(record, found.transports, folder, forks=forks)
     report = report_on(
         record,
         gathering.progress,
@@ -235,3 +247,4 @@ def _write_report(found: FoundJob, gathering: LogGatherer) -> None:
     if JobState.NOT_STARTED not in (report.state, found.status.report.state):
         run = Run(record.job_id, found.job.folder, found.session.run.secrets)
         run.write_json(REPORT_FILE, report.to_json())
+    return [*map(str, errors.values())]

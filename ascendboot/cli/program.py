@@ -8,9 +8,10 @@ import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, Final
 
 from invoke.collection import Collection
@@ -209,8 +210,9 @@ def _is_refused(flag: str) -> bool:
 
 
 _VERBS = {"setup": "setup", "check": "setup"} | {
-    name: name for name in ("train", "status", "logs", "stop", "reset")
+    name: name for name in ("train", "status", "logs", "stop", "reset", "doctor")
 }
+_VERBS |= dict.fromkeys(("quarantine", "release", "resize", "events"), "operate")
 """The module of each verb."""
 _GROUPS = ("lab", "ranktable", "topology")
 _ONLY_TELL = {
@@ -266,9 +268,27 @@ def with_help_first(argv: Sequence[str]) -> list[str]:
     return [argv[0], "--help", own[0]]
 
 
+_WITH_VALUE: Final = ("--job", "--rank-table")
+
+
+def rewritten(argv: Sequence[str]) -> list[str]:
+    """Return the command line in the form that Invoke can parse.
+
+    Invoke takes one argument without a flag: `doctor A B` becomes `doctor --path A --path B`.
+    """
+    words = with_help_first(argv)
+    if words[1:2] != ["doctor"]:
+        return words
+    found = words[:2]
+    for before, word in pairwise(words[1:]):
+        is_path = before not in _WITH_VALUE and (not word.startswith("-") or before == "--path")
+        found += ["--path", word] if is_path and before != "--path" else [word]
+    return found
+
+
 def main() -> None:
     """Run `ascendboot VERB …`, the same program as `invoke VERB …` in a checkout."""
-    argv = with_help_first(sys.argv)
+    argv = rewritten(sys.argv)
     prepare(argv[1:])
     program = CarefulProgram(
         name="ascendboot",
@@ -277,4 +297,21 @@ def main() -> None:
         version=__version__,
         executor_class=CarefulExecutor,
     )
-    program.run(argv)
+    try:
+        program.run(argv)
+    except SystemExit as end:
+        _exit_now(end.code)
+        raise
+    _exit_now(0)
+
+
+def _exit_now(code: str | int | None) -> None:
+    """End the process once its output is written; return if that fails.
+
+    Every verb has closed what it opened. Python would first search all of its memory for unused
+    objects, and threads that still read from a node might print in the meantime.
+    """
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(code or 0))

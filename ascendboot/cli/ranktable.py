@@ -18,7 +18,7 @@ from ascendboot.cli.session import Session
 from ascendboot.cli.verbs import FORKS, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
-from ascendboot.facts.derive import device_ids, devices_of, places_of
+from ascendboot.facts.derive import device_ids, devices_of, leaves_by_lldp, places_of
 from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.facts.query import query, value_of
@@ -40,7 +40,10 @@ PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 
 ANSWER_HELP = "Print the result as JSON on standard output"
 GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
 """The generations by their value of --to."""
-_NPU_QUERIES = ("npus", "npu_list", "device_networks", "super_pods", "root_info", "hccn_conf")
+_NPU_QUERIES = (
+    *("npus", "npu_list", "device_networks", "super_pods", "root_info", "hccn_conf"),
+    "neighbours",
+)
 _ALLOWED = {"devices-differ", "device-ip-missing"}
 """Errors of `setup` that the rules of rank tables check by product and job."""
 
@@ -105,6 +108,9 @@ def write(
         to_stderr = Screen(json_mode=True)  # standard output may be the table
         with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
             found = _query_npus(session, chosen)
+        if nodes is None:
+            cluster = cluster.with_leaves(leaves_by_lldp(cluster, found))
+            chosen = cluster.rank_order
         all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
         if errors := [f for f in all_findings if f.level == "error" and f.id not in _ALLOWED]:
             raise AscendbootError(*(finding.message for finding in errors))

@@ -160,7 +160,7 @@ def walk_setup(
             plan_setup(survey, session.connect_hosts_to_look)
         else:
             context = apply_setup(survey, session.connect_hosts)
-            paths = {node.name: step_names(context, node) for node in session.cluster.nodes}
+            paths = {node.name: step_names(context, node) for node in context.cluster.nodes}
             applied = setup_record(session.cluster, context.plan, context.facts, paths)
             state.remember_applied(name, applied.to_json())
             state.remember_current(inventory)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ascendboot.cli.common import end
-from ascendboot.cli.known_jobs import JOB_HELP, find_job, status_with_cause
+from ascendboot.cli.known_jobs import JOB_HELP, find_job, now, status_with_cause, supervision
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UnreachableError
@@ -78,6 +78,10 @@ def status(
             )
     _show(screen, status_now, every=lines)
     document = status_now.to_json()
+    if (supervised := supervision(found.job.folder.parent)) is not None:
+        for line in supervised.lines(now()):
+            screen.say(f"  {line}")
+        document["supervision"] = supervised.to_json()
     if stacks_read is not None:
         places, file = stacks_read
         for line in places:

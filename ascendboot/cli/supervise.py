@@ -5,23 +5,27 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
-from ascendboot.cli.session import Session
+from ascendboot.cli.hooks import MetricsFile, Outputs, hook
+from ascendboot.cli.known_jobs import REPORT_FILE, SUPERVISE_FOLDER, folder_held, now, recorded
+from ascendboot.cli.session import Session, WorkSides
 from ascendboot.console.screen import Screen
-from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
-from ascendboot.facts.query import Unanswered, query, value_of
+from ascendboot.errors import AscendbootError, LaunchError, NodeError, UsageError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.node_watch import NodeWatch
+from ascendboot.jobs.probe import probe_jobs, running_nodes
 from ascendboot.jobs.progress import Progress
+from ascendboot.jobs.status import status_of, why_not_followed
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.jobs.supervisor import NotReadyError, Supervised, Supervisor
 from ascendboot.launch.plan import (
     PLAN_FILE,
+    JobRecord,
     LaunchPlan,
     LaunchRequest,
     generation_id,
@@ -29,42 +33,31 @@ from ascendboot.launch.plan import (
     record_of,
 )
 from ascendboot.launch.planner import plan as plan_launch
-from ascendboot.model.cluster import CheckpointRules, Cluster, NodeClocks, Parallel
+from ascendboot.model.cluster import CHIEF_PORTS, Cluster, NodeClocks, Parallel
 from ascendboot.model.job import JobReport
 from ascendboot.model.names import counted, fold
 from ascendboot.model.topology import pick
 from ascendboot.ranktable.convert import subset
 from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
-from ascendboot.readiness.queries import JobRequirements, host_queries, job_requirements
+from ascendboot.readiness.device_faults import DeviceFaults
+from ascendboot.readiness.queries import job_requirements
+from ascendboot.readiness.ready import start_stopped_sshd
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import Run
-from ascendboot.supervise.checkpoints import (
-    Checkpoint,
-    Listing,
-    checkpoint_query,
-    newest,
-    resume_words,
-)
-from ascendboot.supervise.core import Core, Launch, OnEvent, Pick, keep_members
-from ascendboot.supervise.policy import Fault, FaultKind, Limits
+from ascendboot.supervise.checkpoints import resume_words
+from ascendboot.supervise.core import Action, Core, Launch, OnEvent, Pick, State, keep_members
+from ascendboot.supervise.policy import Fault, Limits
+from ascendboot.supervise.search import CheckpointSearch
 from ascendboot.supervise.shape import legal_world, why_not_legal
 from ascendboot.supervise.store import Store
-from ascendboot.transport.api import Command, Effect, FileWrite, Transport
+from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
 from ascendboot.transport.pool import on_each
 
 Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], "tuple[LaunchRequest, NodeClocks]"]
 """Checks the nodes of a cluster before a job with an id, and describes the job."""
-Follow: TypeAlias = Callable[[LaunchPlan, NodeClocks, Path, Progress], JobReport]
+Follow: TypeAlias = Callable[[LaunchPlan | JobRecord, NodeClocks, Path, Progress], JobReport]
 """Starts a planned job and follows it; its logs go into a folder."""
-
-_FOLDER = "supervise"
-"""Of a supervised job, in the folder of its run."""
-LINK_DOWN_S = 20.0
-"""Shorter interruptions of a link are ignored, as MindCluster does."""
-_SEVERE = ("Alarm", "Critical")
-_PORTS = 100
-"""Each generation meets at a port of its own: what a killed one left open is in nobody's way."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -81,12 +74,8 @@ class OnNodes:
     _clocks: NodeClocks = field(default_factory=NodeClocks)
     _table: str = ""
     """The rank table that setup wrote, once it was read."""
-    _down: dict[str, dict[int, float]] = field(default_factory=dict)
-    """By node: the devices whose link is down, and since when."""
-    _noted: set[str] = field(default_factory=set)
-    """What was printed about checkpoints."""
-    _listings: dict[str, Listing] = field(default_factory=dict)
-    """What each node last saw of the folder of checkpoints."""
+    _completed: JobReport | None = None
+    """Of a generation that had ended with exit code 0 when a node of it could not be reached."""
 
     @property
     def shape(self) -> Parallel:
@@ -109,14 +98,46 @@ class OnNodes:
         self.tell(f"generation {launch.generation}: {words}: {fold(launch.nodes)}")
         return plan_launch(self._own_resources(request, launch))
 
-    def run(self, plan: LaunchPlan, progress: Progress) -> JobReport:
-        """Start a planned generation and follow it to its end; `progress` is filled."""
+    def running(self, generation: int) -> JobRecord | None:
+        """The record of a generation that another supervisor started, if it can be followed."""
+        record = read_record(self.job.folder / f"g{generation}")
+        if record is None:
+            return None  # it is written before anything is started
+        self._clocks = record.clocks
+        ids = [generation_id(self.job.run_id, each + 1) for each in range(generation)]
+        sides, errors = self._connected(record.nodes)
+        answers = probe_jobs(sides, record.job_folder.parent, ids, forks=self.session.forks)
+        probes = {**answers, **errors}
+        lost = {name: each for name, each in probes.items() if isinstance(each, NodeError)}
+        others = [each for each in running_nodes(probes) if each != record.job_id]
+        of_it = {n: p if isinstance(p, NodeError) else p[record.job_id] for n, p in probes.items()}
+        why = f"{others[0]} runs, too" if others else why_not_followed(record, of_it)
+        if why:
+            self.tell(f"generation {generation}: cannot be followed again: {why}")
+            return None
+        if lost:
+            folder = self.job.folder / f"g{generation}"
+            self._completed = status_of(record, of_it, folder=folder, final=None, now=now()).report
+        self.tell(f"generation {generation}: is followed again on {fold(record.nodes)}")
+        return record
+
+    def run(self, plan: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+        """Start a planned generation and follow it to its end; `progress` is filled.
+
+        Raises:
+            UsageError: it was started before, and another process copies its logs.
+        """
         run, part = self.job, plan.job_id.rpartition(".")[2]
-        started = now().isoformat(timespec="milliseconds")
-        document = record_of(plan, started=started, clocks=self._clocks)
-        run.write_json(f"{part}/{PLAN_FILE}", document)
-        with folder_held(run.folder / part):
-            report = self.follow(plan, self._clocks, run.folder / part, progress)
+        if isinstance(plan, LaunchPlan):
+            started = now().isoformat(timespec="milliseconds")
+            document = record_of(plan, started=started, clocks=self._clocks)
+            run.write_json(f"{part}/{PLAN_FILE}", document)
+        with folder_held(run.folder / part) as may_write:
+            if not may_write and isinstance(plan, JobRecord):
+                words = "another ascendboot follows it and copies its logs; end that one first"
+                raise UsageError(f"job {plan.job_id}: could not be followed: {words}")
+            folder = run.folder / part
+            report = self._completed or self.follow(plan, self._clocks, folder, progress)
             report = report.without(run.secrets)
             run.write_json(f"{part}/{REPORT_FILE}", report.to_json())
         self.screen.job(report, f"{run.shown}/{part}")
@@ -128,8 +149,7 @@ class OnNodes:
         if record is None:
             return ()  # it is written before anything is started
         self.tell(f"generation {generation}: is ended on {fold(record.nodes)}")
-        nodes = [self.session.cluster.node(name) for name in record.nodes]
-        sides, lost = self.session.connect(nodes)
+        sides, lost = self._connected(record.nodes)
         found = stop_job(
             sides,
             record.job_folder,
@@ -142,39 +162,20 @@ class OnNodes:
 
     def newest_step(self, nodes: Sequence[str]) -> int | None:
         """The step of the newest complete checkpoint that these nodes have; None: none is known."""
-        rules = self.session.cluster.checkpoint
-        found = self._newest(rules, nodes) if rules else None
+        found = self._checkpoints.newest(nodes) if self._checkpoints else None
         return found.step if found else None
 
-    def _newest(self, rules: CheckpointRules, nodes: Sequence[str]) -> Checkpoint | None:
-        """Query the nodes for checkpoints; notes about newer ones are printed."""
-        fact, sides = checkpoint_query(rules), self.session.transports
-
-        def listing(node: str) -> Listing:
-            answer = query(sides[node], {"checkpoints": fact})["checkpoints"]
-            if isinstance(answer, Unanswered):
-                raise NodeError(node, answer.message)
-            found: Listing = answer.value
-            return found
-
-        answers = on_each(nodes, listing, forks=self.session.forks)
-        for node, answer in answers.items():
-            if not isinstance(answer, NodeError):
-                self._listings[node] = answer
-                continue
-            self._listings.pop(node, None)
-            if not isinstance(answer, UnreachableError):  # its loss is reported elsewhere
-                self._say_once(f"{answer}; its checkpoints are not known")
-        lost = [node for node in self._listings if node not in nodes]
-        found = newest(self._listings, rules, needed=nodes, lost=lost)
-        for note in found.notes:
-            self._say_once(note)
-        return found.checkpoint
-
-    def _say_once(self, words: str) -> None:
-        if words not in self._noted:
-            self._noted.add(words)
-            self.screen.say(words, "yellow")
+    @cached_property
+    def _checkpoints(self) -> CheckpointSearch | None:
+        rules, session = self.session.cluster.checkpoint, self.session
+        if rules is None:
+            return None
+        return CheckpointSearch(
+            rules=rules,
+            sides=session.transports,
+            forks=session.forks,
+            say=lambda words: self.screen.say(words, "yellow"),
+        )
 
     @property
     def may_grow(self) -> bool:
@@ -182,14 +183,36 @@ class OnNodes:
         rules = self.session.cluster.checkpoint
         return rules is not None and rules.shared
 
-    def has_returned(self, node: str) -> bool:
-        """Whether a node answers, and is as ready for a job as at the start of a generation."""
-        return self._is_ready(node) or (self._is_connected_again(node) and self._is_ready(node))
+    def note_of_change(self, core: Core) -> str:
+        """State what the operator must know before the number of nodes changes; "": nothing."""
+        rules = self.session.cluster.checkpoint
+        if core.state is not State.DRAINING:
+            return ""
+        if rules is None:
+            return "; the inventory states no checkpoint, so this happens at the next restart"
+        if rules.shared or len(core.next_nodes) <= len(core.members):
+            return ""
+        return (
+            "; checkpoints are on local disks: first copy the newest one to the nodes that lack it,"
+            " or the job begins at an older step"
+        )
+
+    def ready_among(self, nodes: Collection[str]) -> Collection[str]:
+        """Those of the nodes that answer, as ready for a job as at the start of a generation."""
+
+        def is_ready(node: str) -> bool:
+            return self._is_ready(node) or (self._is_connected_again(node) and self._is_ready(node))
+
+        found = on_each(nodes, is_ready, forks=self.session.forks)
+        return [node for node, answer in found.items() if answer is True]
 
     def _is_connected_again(self, node: str) -> bool:
         try:
             self.session.connect_again(node)
-        except NodeError:
+            sides = Sides(self.session.hosts[node], self.session.transports[node])
+            if start_stopped_sshd(self.session.cluster.name, self.record.nodes[node], sides):
+                self.tell(f"{node}: has booted again: the cluster's sshd was started")
+        except AscendbootError:  # `train` looks again soon, and `check` shows what is wrong
             return False
         return True
 
@@ -204,36 +227,14 @@ class OnNodes:
         return True
 
     def faults(self, nodes: Collection[str], at: float) -> Sequence[Fault]:
-        """What is wrong with the NPUs and links of these nodes; nodes without an answer are not."""
-        found = on_each(nodes, lambda name: self._faults_of(name, at), forks=self.session.forks)
-        return [
-            fault for each in found.values() if not isinstance(each, NodeError) for fault in each
-        ]
+        """What is wrong with the NPUs and links of these nodes, as far as it is known."""
+        return self._devices.of(nodes, at)
 
     @cached_property
-    def _needs(self) -> JobRequirements:
-        return job_requirements(self.session.cluster, self.record, None, ())
-
-    def _faults_of(self, node: str, at: float) -> list[Fault]:
-        """Query the devices of one node.
-
-        Raises:
-            NodeError: it did not answer.
-        """
-        facts = host_queries(self._needs, self.session.cluster.node(node))
-        answers = query(self.session.hosts[node], facts)
-        health = value_of(answers["health"]) if "health" in answers else None
-        ports = value_of(answers["ports"]) if "ports" in answers else None
-        used = self._needs.devices[node]
-        ill = [f"device {i} is {health[i]}" for i in used if health and health.get(i) in _SEVERE]
-        down = [i for i, up in (ports.link if ports else {}).items() if value_of(up) is False]
-        self._down[node] = {i: self._down.get(node, {}).get(i, at) for i in down}
-        long = [i for i, since in self._down[node].items() if at - since >= LINK_DOWN_S]
-        words = [f"the link of device {i} is down" for i in long]
-        return [
-            *(Fault(kind=FaultKind.NPU_FAULT, at=at, node=node, words=each) for each in ill),
-            *(Fault(kind=FaultKind.LINK_DOWN, at=at, node=node, words=each) for each in words),
-        ]
+    def _devices(self) -> DeviceFaults:
+        session = self.session
+        needs = job_requirements(session.cluster, self.record, None, ())
+        return DeviceFaults(needs=needs, hosts=session.hosts, forks=session.forks)
 
     def tell(self, words: str) -> None:
         """Print what happened."""
@@ -245,10 +246,17 @@ class OnNodes:
         Raises:
             NotReadyError: some cannot be reached.
         """
-        missing = [self.session.cluster.node(n) for n in names if n not in self.session.transports]
-        _, errors = self.session.connect(missing)
+        _, errors = self._connected(names)
         if errors:
             raise NotReadyError({name: e.message for name, e in errors.items()}, errors)
+
+    def _connected(self, names: Sequence[str]) -> WorkSides:
+        """The connections to nodes, opened where there is none."""
+        sides = self.session.transports
+        _, errors = self.session.connect(
+            [self.session.cluster.node(n) for n in names if n not in sides]
+        )
+        return {name: sides[name] for name in names if name not in errors}, errors
 
     def _own_resources(self, request: LaunchRequest, launch: Launch) -> LaunchRequest:
         """Add the variables of a generation and, unless it has all ranks, its own rank table."""
@@ -257,10 +265,10 @@ class OnNodes:
             "ASCENDBOOT_DP": str(request.placement.world_size // self.shape.model_devices),
         }
         words: tuple[str, ...] = ()
-        rules = self.session.cluster.checkpoint
-        if rules and (found := self._newest(rules, launch.nodes)):
+        search = self._checkpoints
+        if search and (found := search.newest(launch.nodes)):
             variables["ASCENDBOOT_RESUME_STEP"] = str(found.step)
-            words = resume_words(rules, found)
+            words = resume_words(search.rules, found)
             self.tell(f"generation {launch.generation}: resumes at step {found.step}: {found.path}")
         request = replace(request, variables=variables, script_args=(*request.script_args, *words))
         slots = [(s.node.name, s.device_id, s.device_ip) for s in request.placement.slots]
@@ -304,7 +312,7 @@ def _text_of(side: Transport, path: str, sha256: str) -> str:
 
 def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Cluster, SetupRecord]:
     """Return the nodes of a generation as a cluster of their own, in the order of their ranks."""
-    port = cluster.chief_port + (launch.generation - 1) % _PORTS
+    port = cluster.chief_port + (launch.generation - 1) % CHIEF_PORTS
     nodes = tuple(cluster.node(name) for name in launch.nodes)
     part = replace(cluster, nodes=nodes, primary_name=nodes[0].name, chief_port=port)
     order = nodes if cluster.own_table else part.rank_order
@@ -332,38 +340,48 @@ def chooser(cluster: Cluster) -> Pick:
     return choose
 
 
-def supervised_run(session: Session, job_id: str) -> Run:
-    """Return the run of a supervised job that was started from here.
-
-    Raises:
-        UsageError: there is no such job.
-    """
-    folder = session.state.runs / job_id
-    if folder.parent != session.state.runs or not Store(folder / _FOLDER).state.is_file():
-        known = sorted(
-            path.parts[-3] for path in session.state.runs.glob(f"*/{_FOLDER}/state.json")
-        )
-        words = f"the last one is {known[-1]}" if known else "start one with train --supervise"
-        raise UsageError(f'--resume: no supervised job "{job_id}" was started from here; {words}')
-    return Run(job_id, folder, session.run.secrets)
-
-
-def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts) -> Supervised:
+def run_generations(
+    generations: OnNodes, limits: Limits, interrupts: Interrupts, outputs: Outputs
+) -> Supervised:
     """Run a job in generations until it has ended, and keep its state in the folder of the run.
 
     Raises:
         LaunchError: no generation of it can ever start.
         UsageError: it cannot be continued.
     """
-    store = Store(generations.job.folder / _FOLDER)
-    with store.writing(now().isoformat(timespec="seconds")) as writer:
-        core = _core(generations, limits, store.read_state(), writer.event)
+    job, warn = generations.job, generations.tell
+    store = Store(job.folder / SUPERVISE_FOLDER)
+    with ExitStack() as opened:
+        writer = opened.enter_context(store.writing(now().isoformat(timespec="seconds")))
+        takers: list[OnEvent] = [writer.event]
+        if outputs.on_event:
+            takers.append(opened.enter_context(hook(outputs.on_event, warn)))
+        figures = MetricsFile(Path(outputs.metrics), job.run_id, store, warn)
+        takers.append(figures.changed)
+        on_event = recorded(*takers, secrets=job.secrets)
+        core = _core(generations, limits, store.read_state(), on_event)
+        if outputs.metrics:
+            opened.enter_context(figures.of(core))
 
         def keep() -> None:
             writer.state(core.to_json())
 
+        def decided(words: str) -> str:
+            keep()
+            words += generations.note_of_change(core)
+            generations.tell(words)
+            return words
+
+        def requested() -> Sequence[Action]:
+            return store.inbox.carry_out(core, time.monotonic(), decided)
+
         watch = NodeWatch(
-            core=core, nodes=generations, interrupts=interrupts, clock=time.monotonic, keep=keep
+            core=core,
+            nodes=generations,
+            interrupts=interrupts,
+            clock=time.monotonic,
+            keep=keep,
+            requested=requested,
         )
         return Supervisor(
             core=core,
@@ -371,6 +389,7 @@ def run_generations(generations: OnNodes, limits: Limits, interrupts: Interrupts
             interrupts=interrupts,
             watch=watch,
             keep=keep,
+            requested=requested,
         ).run()
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from invoke.collection import Collection
 
-from ascendboot.checks.finding import Finding, grouped, in_order, warning
+from ascendboot.checks.finding import grouped, in_order
 from ascendboot.checks.network import leaf_rules
 from ascendboot.cli.common import end
 from ascendboot.cli.verbs import Call, cluster_verb
-from ascendboot.facts.npus import lldp_query
-from ascendboot.facts.query import Unanswered, query, value_of
-from ascendboot.model.cluster import Cluster
+from ascendboot.facts.derive import leaves_by_lldp
+from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.npus import npu_queries
+from ascendboot.facts.query import query
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold, runs
-from ascendboot.model.topology import Leaf
+from ascendboot.transport.api import HostSide
 
 _NONE = "no node states a leaf: ranks are in inventory order; state `leaf` to order them"
 
@@ -30,10 +32,10 @@ _NONE = "no node states a leaf: ranks are in inventory order; state `leaf` to or
 def show(call: Call, *, lldp: bool = False) -> None:
     """Show the leaf switches of the nodes and the order of ranks.
 
-    Connects to no node, except with --lldp. Prints a line per node in rank
-    order, and a column per group of devices with the same leaf switches. Also
-    shows the cost of the order, and leaf switches that are missing or
-    contradict each other.
+    Connects to no node, except with --lldp or `topology: {leaves: lldp}`.
+    Prints a line per node in rank order, and a column per group of devices
+    with the same leaf switches. Also shows the cost of the order, and leaf
+    switches that are missing or contradict each other.
 
     Examples:
       invoke topology.show --inventory atlas.yaml
@@ -43,11 +45,10 @@ def show(call: Call, *, lldp: bool = False) -> None:
     Exit codes: 0 shown, 1 a query failed, 2 invalid inventory, 4 a node is
     unreachable.
     """
-    cluster, unread = call.cluster(with_own_table=True), list[Finding]()
-    stated = cluster
-    if lldp:
-        cluster, unread = _with_lldp(call, stated)
-    warnings = [each.message for each in in_order([*unread, *leaf_rules(cluster, {})])]
+    stated = call.cluster(with_own_table=True)
+    reads = lldp or stated.reads_leaves
+    cluster, facts = _with_lldp(call, stated) if reads else (stated, {})
+    warnings = [each.message for each in in_order(leaf_rules(cluster, facts))]
     if call.json:
         end(call.screen, 0, _document(cluster, warnings))
         return
@@ -56,36 +57,30 @@ def show(call: Call, *, lldp: bool = False) -> None:
         call.screen.say(line)
     for message in warnings:
         call.screen.say(f"warning: {message}")
-    for line in _to_state(stated, cluster):
+    for line in () if stated.reads_leaves else _to_state(stated, cluster):
         call.screen.say(line)
 
 
-def _with_lldp(call: Call, cluster: Cluster) -> tuple[Cluster, list[Finding]]:
-    """Return the cluster with leaves by LLDP where none is stated, and what could not be read."""
+def _with_lldp(call: Call, cluster: Cluster) -> tuple[Cluster, Mapping[str, NodeFacts]]:
+    """Return the cluster with leaves by LLDP where none is stated, and the answers of its nodes."""
     asked = [node for node in cluster.nodes if node.leaf is None]
     if not asked:
-        return cluster, []
+        return cluster, {}
+
+    def of_node(node: Node, host: HostSide) -> NodeFacts:
+        return NodeFacts.from_answers(node.name, query(host, npu_queries(node)))
+
     with call.session("topology-show", cluster, reads=True) as session:
-        answers = session.look_at(asked, lambda _, host: query(host, {"": lldp_query()})[""])
-    leaves: dict[str, Leaf] = {}
-    unread = []
-    for name, answer in answers.items():
-        by_device = value_of(answer) or {}
-        missing = [each for each in (answer, *by_device.values()) if isinstance(each, Unanswered)]
-        unread += [warning("leaf-unknown", (name,), each.message) for each in missing]
-        seen = ((device, value_of(each)) for device, each in by_device.items())
-        if known := tuple(sorted((device, found.leaf) for device, found in seen if found)):
-            leaves[name] = known
-    nodes = (replace(node, leaf=leaves.get(node.name, node.leaf)) for node in cluster.nodes)
-    return replace(cluster, nodes=tuple(nodes)), unread
+        facts = session.look_at(asked, of_node)
+    return replace(cluster, reads_leaves=True).with_leaves(leaves_by_lldp(cluster, facts)), facts
 
 
 def _to_state(stated: Cluster, cluster: Cluster) -> Iterator[str]:
-    """Yield what LLDP shows in the form of the inventory, from which alone setup takes leaves."""
+    """Yield what LLDP shows in the form of the inventory."""
     new = [after for after in cluster.nodes if after.leaf != stated.node(after.name).leaf]
     groups = grouped((node.leaf, node.name) for node in new if isinstance(node.leaf, tuple))
     if groups:
-        yield "seen by LLDP; setup uses it once the inventory states it:"
+        yield "seen by LLDP; state it, or `topology: {leaves: lldp}`, and run setup:"
     for leaf, names in groups.items():
         switches = grouped((switch, device) for device, switch in leaf)
         one, *others = switches

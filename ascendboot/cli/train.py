@@ -8,36 +8,41 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ascendboot.cli.collective import pass_preflight, promises
 from ascendboot.cli.common import duration, end, exit_with, on_interrupt, seconds, whole_number
-from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
+from ascendboot.cli.hooks import Outputs
+from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now, supervised_run, supervision
 from ascendboot.cli.session import Session, code_sender
-from ascendboot.cli.supervise import OnNodes, run_generations, supervised_run
+from ascendboot.cli.supervise import OnNodes, run_generations
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
+from ascendboot.jobs.error_codes import OWN_ENTRIES, own_entries
 from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.jobs.hang import HangRules
-from ascendboot.jobs.job_report import running_report
+from ascendboot.jobs.job_report import running_report, with_device_changes
 from ascendboot.jobs.output import by_node, plain
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import terminate_processes
 from ascendboot.jobs.supervisor import CORRELATE_S, TIMEOUTS, NotReadyError
-from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, LaunchRequest, record_of
+from ascendboot.launch.plan import PLAN_FILE, JobRecord, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import Cluster, NodeClocks
-from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.job import CauseKind, DeviceChange, JobReport, JobState
 from ascendboot.model.names import counted, names_file_here
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
+from ascendboot.readiness.device_changes import device_changes
 from ascendboot.readiness.queries import file_system
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import State
+from ascendboot.supervise.history import timeline
 from ascendboot.supervise.policy import Limits
 from ascendboot.transport.api import Transport
 from ascendboot.transport.guard import ReadOnly
@@ -56,6 +61,8 @@ class Order:
     """Budgets of a supervised job; None: it is not supervised."""
     resumed: str = ""
     """The id of the supervised job to continue; empty: a new one."""
+    outputs: Outputs = field(default_factory=Outputs)
+    """Where events and figures of a supervised job go."""
     hangs: HangRules = field(default_factory=HangRules)
     skipped: tuple[str, ...] = ()
     """Ids of checks to skip."""
@@ -106,6 +113,11 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         " are left",
         "min-nodes": "With --supervise: the job needs this many nodes. Default: 1",
         "max-restarts": "How often a supervised job is started again. Default: 10",
+        "stable-for": "How long a lost node must be ready before a supervised job uses it again"
+        " (90s, 10m); it doubles with each loss. Default: 5m",
+        "on-event": "Pass each event of a supervised job as JSON to this command (standard input)"
+        " or http(s) URL",
+        "metrics": "Keep the figures of a supervised job for Prometheus in this file *.prom",
         "resume": "Continue a supervised job whose `train` has ended or was killed: its id",
         "hang-timeout": "A job hangs if no rank prints anything or uses its processor for this time"
         f" (10m, 2h; 0: never). Default: {_USUAL_HANG}",
@@ -128,6 +140,9 @@ def train(
     supervise: bool = False,
     min_nodes: str | None = None,
     max_restarts: str | None = None,
+    stable_for: str | None = None,
+    on_event: str = "",
+    metrics: str = "",
     resume: str | None = None,
     hang_timeout: str | None = None,
     on_hang: str = "tell",
@@ -137,24 +152,21 @@ def train(
     """Run a script on all NPUs, with mpirun, horovodrun or torchrun.
 
     Prints every line as `NODE:RANK | text`, and copies the log of each rank to
-    the run's folder. If a rank fails, names the first one and stops all others.
-    Ctrl-C stops the job. A reader that exits (`| head -1`) does not stop it:
-    the logs are complete.
+    the run's folder. A failed rank, which is named, or Ctrl-C stops the job.
 
     Examples:
-      invoke train main.py                 on the cluster that you set up last
-      invoke train main.py -- --steps 100  arguments of the script
+      invoke train main.py -- --steps 100  with arguments of the script
       invoke train main.py --plan          show the exact command and environment
       invoke train main.py --preflight     first check that ranks communicate
       invoke train main.py --detach        start it and return: status, logs, stop
       invoke train main.py --supervise     start it again after a fault
-      invoke train main.py --elastic 3     the same, on three nodes or more
 
     Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and
     was stopped, 125 if it was not started, 4 if the primary was lost and the
     job continues, 130 after Ctrl-C; with --detach 0. With --supervise or
     --elastic 75 if too few nodes are left, 93 if it fails alike each time.
     """
+    budgets = {"min-nodes": min_nodes, "max-restarts": max_restarts, "stable-for": stable_for}
     order = Order(
         grace_s=seconds("--grace", grace),
         script=_script(script),
@@ -166,9 +178,9 @@ def train(
             resume=resume,
             elastic=elastic,
             others="--detach" if detach else "--preflight" if preflight else "",
-            min_nodes=min_nodes,
-            max_restarts=max_restarts,
+            budgets=budgets,
         ),
+        outputs=Outputs(on_event, metrics),
         resumed=resume or "",
         plan=plan,
         preflight=preflight,
@@ -180,8 +192,13 @@ def train(
 
 def _run_order(call: Call, order: Order) -> None:
     allow_open_files()
+    order.outputs.check()
+    if order.supervised is None and order.outputs != Outputs():
+        raise UsageError("--on-event, --metrics: are only for supervised jobs; add --supervise")
+    own_entries(Path(OWN_ENTRIES))  # an invalid file must not spoil the diagnosis at the end
     cluster = call.cluster(with_own_table=True)
     record = _record(cluster, call.state, order)
+    cluster = cluster.with_leaves(record.leaves)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
         if order.supervised is not None and not order.plan:
@@ -233,29 +250,29 @@ def supervision_limits(
     resume: str | None,
     elastic: str | None,
     others: str,
-    min_nodes: str | None,
-    max_restarts: str | None,
+    budgets: Mapping[str, str | None],
 ) -> Limits | None:
     """Return the budgets of a supervised job; None without --supervise, --resume and --elastic.
+
+    `budgets` has the values of --min-nodes, --max-restarts and --stable-for.
 
     Raises:
         UsageError: a number is invalid, or flags do not work together.
     """
+    min_nodes = budgets["min-nodes"]
     also = "--supervise" if supervise else "--resume" if resume is not None else ""
     if elastic is not None and (doubled := also or ("--min-nodes" if min_nodes else "")):
         raise UsageError(
             f"--elastic: does not work with {doubled}: --elastic {elastic} is short for "
             f"--supervise --min-nodes {elastic}; leave out one of the two"
         )
+    stated = [f"--{flag}" for flag, value in budgets.items() if value is not None]
     if elastic is None and not also:
-        for flag, value in (("--min-nodes", min_nodes), ("--max-restarts", max_restarts)):
-            if value is not None:
-                raise UsageError(f"{flag}: is only for supervised jobs; add --supervise")
+        if stated:
+            raise UsageError(f"{stated[0]}: is only for supervised jobs; add --supervise")
         return None
-    if resume is not None and (min_nodes or max_restarts):
-        raise UsageError(
-            "--resume: keeps --min-nodes and --max-restarts as they were; leave them out"
-        )
+    if resume is not None and stated:
+        raise UsageError(f"--resume: keeps {' and '.join(stated)} as before; leave it out")
     if others:
         raise UsageError(
             f"{also or '--elastic'}: does not work with {others}: train itself starts the job "
@@ -264,7 +281,8 @@ def supervision_limits(
     flag, least = ("--min-nodes", min_nodes or "1") if elastic is None else ("--elastic", elastic)
     return Limits(
         min_nodes=whole_number(flag, least, at_least=1),
-        max_restarts=whole_number("--max-restarts", max_restarts or "10", at_least=0),
+        max_restarts=whole_number("--max-restarts", budgets["max-restarts"] or "10", at_least=0),
+        stable_for_s=duration("--stable-for", budgets["stable-for"] or "5m"),
         correlate_s=CORRELATE_S,
     )
 
@@ -421,7 +439,7 @@ def _launch(
         _detach(session, plan, screen, started=started, as_json=order.json)
         return
     with folder_held(run.folder):
-        report = _run(session, plan, ready.clocks, screen, order).without(run.secrets)
+        report = _run(session, plan, ready, screen, order).without(run.secrets)
         try:
             run.write_json(REPORT_FILE, report.to_json())
         except OSError as error:  # does not change the exit code of the job
@@ -453,24 +471,48 @@ def _detach(
 
 
 def _run(
-    session: Session, plan: LaunchPlan, clocks: NodeClocks, screen: Screen, order: Order
+    session: Session, plan: LaunchPlan, ready: Readiness, screen: Screen, order: Order
 ) -> JobReport:
-    """Start the job and follow it until it ends."""
+    """Start the job and follow it until it ends; if it fails, query its devices once."""
     ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
     screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
     screen.say(plan.script_words)
     follower = _Follower(session, screen, order)
     with on_interrupt(follower.interrupts.press, screen, *promises("job")):
         try:
-            return follower(plan, clocks, session.run.folder, Progress())
+            report = follower(plan, ready.clocks, session.run.folder, Progress())
+            has_failed = report.state in (JobState.FAILED, JobState.HUNG)
+            if follower.interrupts.count or not has_failed:
+                return report
+            screen.say("the job failed: its devices are queried, for 20 s at most")
+            return with_device_changes(report, *_device_changes(session, ready, report))
         except UnreachableError as error:  # the job was started and continues
             job = {"job_id": plan.job_id, "folder": str(session.run.folder)}
             raise exit_with(str(error), error.exit_code, {"json": order.json}, job) from error
 
 
+def _device_changes(
+    session: Session, ready: Readiness, report: JobReport
+) -> tuple[list[DeviceChange], list[str]]:
+    """What changed on the devices of a failed job, and notes; lost nodes are not waited for."""
+    cause = report.cause
+    lost = cause.nodes if cause is not None and cause.kind is CauseKind.NODE else ()
+    nodes = dict.fromkeys(end.node for end in report.ranks if end.node not in lost)
+    changes, notes = device_changes(
+        {node: ready.devices.get(node, {}) for node in nodes},
+        session.hosts,
+        during_s=report.duration_s,
+        forks=session.forks,
+    )
+    return changes, [
+        *notes,
+        *(f"{node}: its devices were not queried: it is lost" for node in lost),
+    ]
+
+
 @dataclass(frozen=True)
 class _Follower:
-    """Starts planned jobs and follows them, as the flags of `train` demand."""
+    """Starts planned jobs, and follows them or started ones, as the flags of `train` demand."""
 
     session: Session
     screen: Screen
@@ -479,9 +521,9 @@ class _Follower:
     limits: Timeouts | None = None
 
     def __call__(
-        self, plan: LaunchPlan, clocks: NodeClocks, folder: Path, progress: Progress
+        self, plan: LaunchPlan | JobRecord, clocks: NodeClocks, folder: Path, progress: Progress
     ) -> JobReport:
-        """Start a job and follow it until it ends; its logs go into `folder`."""
+        """Start a job, or follow a started one, until it ends; its logs go into `folder`."""
         to_stderr = self.order.json
         return run_launch(
             plan,
@@ -496,6 +538,7 @@ class _Follower:
             progress=progress,
             forks=self.session.forks,
             hangs=replace(self.order.hangs, tell=self.screen.errors),
+            warn=partial(self.screen.error, style="yellow"),
         )
 
 
@@ -522,17 +565,25 @@ def _supervise(
         )
         return request, found.clocks
 
+    job = session.run
+    if order.resumed:
+        job = replace(supervised_run(session.state, order.resumed), secrets=job.secrets)
     follower = _Follower(session, screen, order, limits=TIMEOUTS)
     generations = OnNodes(
         session=session,
-        job=supervised_run(session, order.resumed) if order.resumed else session.run,
+        job=job,
         record=record,
         screen=screen,
         ready=ready,
         follow=follower,
     )
     with on_interrupt(follower.interrupts.press, screen, *promises("job")):
-        done = run_generations(generations, limits, follower.interrupts)
+        done = run_generations(generations, limits, follower.interrupts, order.outputs)
     screen.say(done.end.words, "green" if done.end.exit_code == 0 else "red")
-    report = done.report
-    end(screen, done.end.exit_code, report.to_json() if order.json and report else None)
+    document = {} if done.report is None else done.report.to_json()
+    if (known := supervision(job.folder)) is not None:
+        for line in timeline(known.generations, now()):
+            screen.say(f"  {line}")
+        document["supervision"] = known.to_json()
+        job.write_json("report.json", known.to_json())
+    end(screen, done.end.exit_code, document if order.json else None)

@@ -160,9 +160,9 @@ class Screen:
         """Return whether colours are on."""
         return streams.Writer(sys.stderr if to_stderr else sys.stdout).shows_colours
 
-    def error(self, text: str) -> None:
+    def error(self, text: str, style: str = "red") -> None:
         """Print a failure on standard error, on one line."""
-        self._err.line((text, "red"))
+        self._err.line((text, style))
 
     def errors(self, text: str) -> None:
         """Print the lines of a failure."""

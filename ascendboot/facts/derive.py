@@ -119,6 +119,19 @@ def crosses_pods(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
     return len({pod for pods in pods_of(cluster, facts).values() for pod in pods}) > 1
 
 
+def leaves_by_lldp(
+    cluster: Cluster, facts: Mapping[str, NodeFacts]
+) -> dict[str, tuple[tuple[int, str], ...]]:
+    """The leaf switch of each device with an LLDP answer, by node; without nodes that have none."""
+    leaves = {}
+    for node, node_facts in answered_nodes(cluster, facts):
+        answers = value_of(node_facts.neighbours) or {}
+        seen = ((device_id, value_of(answer)) for device_id, answer in sorted(answers.items()))
+        if known := tuple((device_id, found.leaf) for device_id, found in seen if found):
+            leaves[node.name] = known
+    return leaves
+
+
 def carriers_of(node: Node, node_facts: NodeFacts) -> list[tuple[Interface, InterfaceAddress]]:
     """The interfaces that have the node's cluster address."""
     wanted = ipaddress.ip_address(node.cluster_address)

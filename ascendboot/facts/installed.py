@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Literal, TypeAlias, cast
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -34,6 +35,19 @@ class Daemon:
     identity: str
     certificate: str | None = None
     """SHA-256 of the host certificate that was there when it started."""
+
+
+NftState: TypeAlias = Literal["loaded", "changed", "absent", "missing", "refused"]
+
+
+@dataclass(frozen=True)
+class NftTable:
+    """The cluster's own table of nft on a host."""
+
+    state: NftState
+    """Missing: there is no nft; refused: nft did not list tables."""
+    detail: str = ""
+    """The SHA-256 of the rules with which it was loaded, or the message of nft."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,14 @@ class Installed:
     our folder above it; of `jobs` only the folder itself, because the folders in it are closed."""
     open_above: Mapping[str, Open] = field(default_factory=dict)
     """Folders further up, not ours, in which others could replace ours."""
+    firewall: NftTable | None = None
+    """None: not queried."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the table of nft has the rules in our file."""
+        rules = self.files.get(FIREWALL_RULES)
+        return rules is not None and self.firewall == NftTable("loaded", rules.sha256)
 
     def place(self, path: str) -> PurePosixPath:
         """The absolute path of one in `open`."""
@@ -103,6 +125,7 @@ class Installed:
         return self.strays if self.daemon is None else (self.daemon.pid, *self.strays)
 
 
+FIREWALL_RULES = "env/firewall.nft"
 _NAMED = 4
 _PRIVATE_KEYS = "sshd/host_key trust/cluster_key"
 _CERTIFICATES = "sshd/host_key-cert.pub trust/cluster_key-cert.pub"
@@ -123,6 +146,7 @@ _LINES = {
     "port": re.compile(rf"port {_ID}"),
     "leads": re.compile(r"leads (.+)"),
     "owner": re.compile(r"owner (.+)"),
+    "firewall": re.compile(r"firewall (loaded|changed|absent|missing|refused)(?: (.{1,200}))?"),
 }
 """The lines of an answer by their first word; all other lines are those of sha256sum."""
 _DIGEST = re.compile(r"(\S+)  (?:\./)?(.+)")
@@ -134,13 +158,22 @@ def base_script(cluster: str) -> str:
     return f'b={FOLDER}/{name}\n[ "$EUID" = 0 ] || b=$HOME/.ascendboot/{name}\n'
 
 
+def firewall_table(cluster: str) -> str:
+    """The name of the cluster's own table of nft, in the family inet."""
+    return f"ascendboot_{cluster}"
+
+
 def installed_query(
-    cluster: str, *, with_public_keys: bool = True, with_certificates: bool = True
+    cluster: str,
+    *,
+    with_public_keys: bool = True,
+    with_certificates: bool = True,
+    with_firewall: bool = False,
 ) -> Command:
     """Queries all that ascendboot has installed for `cluster`; `parse_installed` reads the answer.
 
     A query for changes needs no public keys, each of which takes a call of ssh-keygen, and no
-    certificates if their expiry is known.
+    certificates if their expiry is known. A table of nft that setup loaded is always queried.
     """
     text = script(
         "facts-installed.sh",
@@ -148,6 +181,8 @@ def installed_query(
         certificate_bytes=_CERTIFICATE_BYTES,
         private=_PRIVATE_KEYS if with_public_keys else "",
         certificates=_CERTIFICATES if with_certificates else "",
+        table=firewall_table(cluster),
+        with_firewall="yes" if with_firewall else "",
     )
     purpose = "look at what ascendboot has set up"
     return read_script(base_script(cluster) + text, purpose=purpose, timeout_s=30.0)
@@ -190,7 +225,12 @@ def parse_installed(result: Result) -> Installed:
         owner=Owner.parse(words["owner"]) if "owner" in words else None,
         open=opened,
         open_above=above,
+        firewall=_table(found["firewall"][-1]) if found["firewall"] else None,
     )
+
+
+def _table(line: re.Match[str]) -> NftTable:
+    return NftTable(cast("NftState", line[1]), excerpt(line[2] or ""))
 
 
 def _daemon(line: re.Match[str]) -> Daemon:

@@ -49,6 +49,7 @@ MOST_SHOWN = 200
 _DEVICE = re.compile(r"davinci([0-9]{1,3})")
 _IDS = re.compile(r"(?:npu-)?(?:Ascend910-)?([0-9]{1,3})(?:-([0-9]{1,3}))?")
 _LIMIT = re.compile(r"[0-9]{1,20}")
+_FILE_SYSTEM = re.compile(r"[A-Za-z0-9_/ ().-]{1,60}")
 
 SINGLE_COPY = script("single-copy.py")
 SURROUNDINGS = script("facts-environment.sh")
@@ -112,6 +113,8 @@ class NodeFacts:
     npu_list: Answer[npu_smi.NpuList] = NOT_QUERIED
     health: Answer[Mapping[int, str]] = NOT_QUERIED
     """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
+    free_memory: Answer[Mapping[int, int]] = NOT_QUERIED
+    """Free memory in MB by physical id, of devices that show theirs."""
     unknown_lines: Answer[tuple[str, ...]] = NOT_QUERIED
     """Lines that vendor tools printed around their answers, by tool."""
     stated: tuple[str, ...] = ()
@@ -123,6 +126,8 @@ class NodeFacts:
     device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_QUERIED
     hccn_conf: Answer[Mapping[int, str]] = NOT_QUERIED
     """The addresses in the file by physical id."""
+    neighbours: Answer[Mapping[int, Answer[hccn_tool.LldpNeighbour]]] = NOT_QUERIED
+    """The LLDP neighbour of each used device; only with `topology.leaves: lldp`."""
     listeners: Answer[tuple[Listener, ...]] = NOT_QUERIED
     kernel_ports: Answer[KernelPorts] = NOT_QUERIED
     sshd: Answer[software.Sshd] = NOT_QUERIED
@@ -134,7 +139,7 @@ class NodeFacts:
     disk: Answer[tuple[FileSystem, FileSystem]] = NOT_QUERIED
     """The file systems of the cluster's folder and of /tmp."""
     place: Answer[str] = NOT_QUERIED
-    """The cluster's folder, or the nearest existing one above it, if our user can write in it."""
+    """The kind of file system of the cluster's folder, if our user can write in it."""
     code: Answer[CodeState] = NOT_QUERIED
     code_tree: Answer[CodeTree] = NOT_QUERIED
     """The files below the code's path; with `code.source`, only those of the source."""
@@ -174,7 +179,7 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         **({"sshd": sshd} if cluster.serves_from_host(node) else {}),
         **container_query(node),
         **confinement_query(node),
-        **npu_queries(),
+        **npu_queries(node if cluster.reads_leaves and node.leaf is None else None),
     }
 
 
@@ -286,7 +291,9 @@ def _sshd(result: Result) -> software.Sshd:
 
 
 def _place(text: str) -> str:
-    return system.parse_path(text, "the cluster's folder")
+    if match := _FILE_SYSTEM.fullmatch(text.strip()):
+        return match[0]
+    raise NotUnderstoodError("stat -f -c %T", 1, text, "the kind of a file system")
 
 
 def _disk(text: str) -> tuple[FileSystem, FileSystem]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.facts.parsers import hccn_tool, npu_smi
-from ascendboot.facts.parsers.base import Section, ToolBusyError, around
+from ascendboot.facts.parsers.base import Section, ToolBusyError, ToolSilentError, around
 from ascendboot.facts.query import (
     ENDED_BY_TIMEOUT,
     NOT_QUERIED,
@@ -20,8 +20,9 @@ from ascendboot.facts.query import (
     read_script,
     value_of,
 )
+from ascendboot.model.cluster import Node
 from ascendboot.templates import script
-from ascendboot.transport.api import HANGS
+from ascendboot.transport.api import HANGS, Command
 
 T = TypeVar("T")
 
@@ -36,16 +37,14 @@ _FORMS = {
 CALL_TIMEOUT_S = 10
 _RETRIES_FOR_S = 10
 _ENOUGH_S = 150
-COMMAND = read_script(
-    script("facts-npus.sh", left=10 * _RETRIES_FOR_S, enough=_ENOUGH_S, call_s=CALL_TIMEOUT_S),
-    purpose="query the NPUs",
-    timeout_s=200.0,
-)
-LLDP_COMMAND = read_script(
-    script("facts-lldp.sh", left=10 * _RETRIES_FOR_S, enough=_ENOUGH_S, call_s=CALL_TIMEOUT_S),
-    purpose="query the LLDP neighbours of the NPUs",
-    timeout_s=200.0,
-)
+_TEXT = script("facts-npus.sh", left=10 * _RETRIES_FOR_S, enough=_ENOUGH_S, call_s=CALL_TIMEOUT_S)
+
+
+def _command(*words: str) -> Command:
+    return read_script(_TEXT, *words, purpose="query the NPUs", timeout_s=200.0)
+
+
+COMMAND = _command()
 _SCRIPT = "the script that queries the NPUs"
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 
@@ -77,38 +76,31 @@ class RootInfo:
     """The topology file that it names, if that file is missing."""
 
 
-def npu_queries() -> dict[str, Fact[Any]]:
-    """The queries about NPUs, by name; they share one run of one script."""
+def npu_queries(lldp_of: Node | None = None) -> dict[str, Fact[Any]]:
+    """The queries about NPUs, by name; they share one run of one script.
+
+    With the LLDP neighbours of the devices that a job uses on the node `lldp_of`.
+    """
+    used = tuple(str(device.device_id) for device in lldp_of.devices) if lldp_of else ()
+    command = _command("lldp", *used) if lldp_of else COMMAND
 
     def fact(parse: Callable[[Sections], T], purpose: str) -> Fact[T]:
-        return Fact(COMMAND, lambda result: parse(Sections(result, _SCRIPT)), purpose)
+        return Fact(command, lambda result: parse(Sections(result, _SCRIPT)), purpose)
 
+    neighbours = {"neighbours": fact(_neighbours, "read the LLDP neighbours of the NPUs")}
     return {
         "npus": fact(_npus, "list the NPUs"),
         "npu_list": fact(
             lambda s: npu_smi.parse_list(npu_smi_output(s, "list", npu_smi.LIST)), "count the NPUs"
         ),
         "health": fact(_health, "read the health of the NPUs"),
+        "free_memory": fact(_free_memory, "read the free memory of the NPUs"),
         "super_pods": fact(_super_pods, "read the super pods"),
         "unknown_lines": fact(_unknown_lines, "read the tools' lines"),
         "root_info": fact(_root_info, f"read {ROOT_INFO}"),
         "device_networks": fact(_device_networks, "read the network of the devices"),
+        **(neighbours if lldp_of else {}),
     }
-
-
-def lldp_query() -> Fact[Mapping[int, Answer[hccn_tool.LldpNeighbour]]]:
-    """The query for the LLDP neighbour of each device of a node; only `topology.show` makes it."""
-
-    def parse(sections: Sections) -> Mapping[int, Answer[hccn_tool.LldpNeighbour]]:
-        sections.text("hccn_tool")  # It raises the error if the tool is missing.
-        return {
-            int(word): hccn_tool_answer(
-                sections, int(word), "lldp", "read the LLDP neighbour", hccn_tool.parse_lldp
-            )
-            for word in sections.text("ids").split()
-        }
-
-    return Fact(LLDP_COMMAND, lambda result: parse(Sections(result, LLDP_COMMAND.purpose)))
 
 
 def npu_smi_output(sections: Sections, name: str, tool: str) -> str:
@@ -123,7 +115,7 @@ def npu_smi_output(sections: Sections, name: str, tool: str) -> str:
     return sections.text(name)
 
 
-def hccn_tool_output(section: Section | None, tool: str) -> str:
+def hccn_tool_output(section: Section | None, tool: str, call_s: int = CALL_TIMEOUT_S) -> str:
     """The output of one call of hccn_tool, including failures that its parser knows.
 
     Raises:
@@ -133,7 +125,7 @@ def hccn_tool_output(section: Section | None, tool: str) -> str:
     """
     if section is None:
         raise NotUnderstoodError(_SCRIPT, 1, "", f"the output of {tool}")
-    _refuse_timeout(section, tool)
+    _refuse_timeout(section, tool, call_s)
     if section.exit_code and not section.content.strip():
         raise ToolError(f"{tool} exited {section.exit_code} and printed nothing")
     try:
@@ -146,20 +138,31 @@ def hccn_tool_output(section: Section | None, tool: str) -> str:
 
 
 def hccn_tool_answer(
-    sections: Sections, device_id: int, what: str, purpose: str, parse: Callable[[str, str], T]
+    sections: Sections,
+    device_id: int,
+    what: str,
+    purpose: str,
+    parse: Callable[[str, str], T],
+    *,
+    call_s: int = CALL_TIMEOUT_S,
 ) -> Answer[T]:
-    """The answer in the section `ID/WHAT`, which is that of `hccn_tool -i ID -WHAT -g`."""
+    """The answer in the section `ID/WHAT`, which is that of `hccn_tool -i ID -WHAT -g`.
+
+    `call_s` is the time limit of the call in seconds.
+    """
     tool = f"hccn_tool -i {device_id} -{what} -g"
     section = sections.get(f"{device_id}/{what}")
     return attempt(
-        f"{purpose} of device {device_id}", lambda: parse(hccn_tool_output(section, tool), tool)
+        f"{purpose} of device {device_id}",
+        lambda: parse(hccn_tool_output(section, tool, call_s), tool),
     )
 
 
-def _refuse_timeout(section: Section, tool: str) -> None:
+def _refuse_timeout(section: Section, tool: str, call_s: int = CALL_TIMEOUT_S) -> None:
     if section.exit_code in ENDED_BY_TIMEOUT:
-        message = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s; {HANGS}"
-        raise ToolError(f"{tool}: {message}")
+        if message := section.text.strip():
+            raise ToolError(f"{tool}: {message}")
+        raise ToolSilentError(f"{tool}: no answer within {call_s} s; {HANGS}")
 
 
 def _npus(sections: Sections) -> npu_smi.NpuMap:
@@ -169,6 +172,11 @@ def _npus(sections: Sections) -> npu_smi.NpuMap:
 def _health(sections: Sections) -> Mapping[int, str]:
     table = npu_smi_output(sections, "table", npu_smi.TOOL)
     return npu_smi.parse_health(table, _npus(sections).device_ids)
+
+
+def _free_memory(sections: Sections) -> Mapping[int, int]:
+    table = npu_smi_output(sections, "table", npu_smi.TOOL)
+    return npu_smi.parse_free_memory(table, _npus(sections).device_ids)
 
 
 def _unknown_lines(sections: Sections) -> tuple[str, ...]:
@@ -203,6 +211,15 @@ def _root_info(sections: Sections) -> RootInfo | None:
         return None
     missing = sections.get("topology")
     return RootInfo(sections.text("root_info"), missing.text.strip() if missing else None)
+
+
+def _neighbours(sections: Sections) -> Mapping[int, Answer[hccn_tool.LldpNeighbour]]:
+    sections.text("hccn_tool")  # It raises the error if the tool is missing.
+    if "root_info" in sections:
+        raise ToolError("that is not known of the hccn_tool of a 950")
+    ids = [int(name.partition("/")[0]) for name in sections if name.endswith("/lldp")]
+    read, parse = "read the LLDP neighbour", hccn_tool.parse_lldp
+    return {id_: hccn_tool_answer(sections, id_, "lldp", read, parse) for id_ in ids}
 
 
 def _device_networks(sections: Sections) -> tuple[DeviceNetwork, ...]:

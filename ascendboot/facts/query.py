@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
-from ascendboot.facts.parsers.base import Section, ToolBusyError, ToolMissingError, split
+from ascendboot.facts.parsers.base import (
+    Section,
+    ToolBusyError,
+    ToolMissingError,
+    ToolSilentError,
+    split,
+)
 from ascendboot.facts.parsers.system import parse_epoch
 from ascendboot.transport.api import HANGS, Command, Effect, Result, RunsAll
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-Lack: TypeAlias = Literal["missing", "busy", "failed", "not-understood", "not-queried"]
+Lack: TypeAlias = Literal["missing", "busy", "silent", "failed", "not-understood", "not-queried"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Answered(Generic[T_co]):
 
 @dataclass(frozen=True)
 class Unanswered:
-    """No value: the tool is missing or busy, failed, or printed something unknown."""
+    """No value: the tool is missing, busy or silent, failed, or printed something unknown."""
 
     kind: Lack
     message: str
@@ -48,6 +54,7 @@ _NOT_FOUND = 127
 _KINDS: dict[type[Exception], Lack] = {
     ToolBusyError: "busy",
     ToolMissingError: "missing",
+    ToolSilentError: "silent",
     NotUnderstoodError: "not-understood",
 }
 
@@ -121,7 +128,7 @@ class Sections(dict[str, Section]):
         if section.exit_code == _NOT_FOUND:
             raise ToolMissingError(message)
         if section.exit_code in ENDED_BY_TIMEOUT and not section.content:
-            raise ToolError(f"it gave no answer in time; {HANGS}")
+            raise ToolSilentError(f"it gave no answer in time; {HANGS}")
         raise ToolError(message)
 
 

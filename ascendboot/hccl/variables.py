@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import itertools
 import json
@@ -22,8 +23,13 @@ PRODUCT_NAMES = {"910": "910", "a2": "A2", "a3": "A3", "a5": "950"}
 WITHOUT_CM = {word: PRODUCT_NAMES[word] for word in ("a3", "a5")}
 """Products whose HCCL reads no CM_ variables."""
 
+_PREFIXES = ("HCCL_", "ASCEND_")
+_ALIKE = 0.9
+"""HCOMM_DEBUG_CONFIG is a variable of its own, less than this like HCCL_DEBUG_CONFIG."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _LAST_PORT = 65535
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The safe loader, the fast one where PyYAML was built with it."""
 
 
 class _Data(BaseModel):
@@ -220,12 +226,61 @@ def _port_ranges(value: str) -> list[range] | None:
     return found
 
 
+class Items(_Kind):
+    """Items `key:value`, each key at most once; where `groups` has names, also by group."""
+
+    type: Literal["items"]
+    kinds: dict[str, Annotated[Whole | Choice | Text, Field(discriminator="type")]]
+    separator: str = ","
+    groups: tuple[str, ...] = ()
+    """Names of groups, as in `one=key:value/other=key:value`."""
+    products: dict[str, tuple[str, ...]] = {}
+    """The only products that read a key, by the inventory's words; a key left out: all."""
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """A text that has one of the keys."""
+        return {"type": "string", "pattern": f"({'|'.join(self.kinds)}):"}
+
+    def takes(self, value: str) -> bool:
+        """By every item; HCCL would ignore some unknown and repeated ones silently."""
+        return self.why_not(value) is None
+
+    def why_not(self, value: str, product: str = "auto") -> str | None:
+        """The first item that is wrong."""
+        if not self.groups or "=" not in value:
+            return self._why_not_items(value, product)
+        names = [group.partition("=")[0].strip() for group in value.split("/")]
+        for name, group in zip(names, value.split("/"), strict=True):
+            if name not in self.groups or names.count(name) > 1:
+                why = "stated twice" if name in self.groups else f"none of {', '.join(self.groups)}"
+                return f"{json.dumps(name)} is {why}"
+            if reason := self._why_not_items(group.partition("=")[2], product):
+                return f"{name}: {reason}"
+        return None
+
+    def _why_not_items(self, value: str, product: str) -> str | None:
+        items = [item.strip(" ") for item in value.split(self.separator)]
+        keys = [item.partition(":")[0] for item in items]
+        for key, item in zip(keys, items, strict=True):
+            if key not in self.kinds:
+                return f"{json.dumps(item)} does not begin with {', '.join(self.kinds)}"
+            if keys.count(key) > 1:
+                return f"{key} is stated twice"
+            if product in PRODUCT_NAMES and product not in self.products.get(key, PRODUCT_NAMES):
+                return f"{key} is not read on {PRODUCT_NAMES[product]}"
+            if reason := self.kinds[key].why_not(item.partition(":")[2]):
+                return f"{key}: {reason}"
+        return None
+
+
 class Variable(_Data):
     """One variable, as HCCL's manual and its source describe it."""
 
     name: str
     kind: Annotated[
-        Whole | ByProduct | Choice | Text | Address | Ports, Field(discriminator="type")
+        Whole | ByProduct | Choice | Text | Address | Ports | Items,
+        Field(discriminator="type"),
     ]
     meaning: str
     example: str
@@ -243,7 +298,7 @@ class Variable(_Data):
 def variables() -> dict[str, Variable]:
     """All variables by name, in the order of the reference page."""
     text = (files("ascendboot.hccl") / "variables.yaml").read_bytes()
-    listed = TypeAdapter(list[Variable]).validate_python(yaml.safe_load(text))
+    listed = TypeAdapter(list[Variable]).validate_python(yaml.load(text, _LOADER))  # noqa: S506
     return {variable.name: variable for variable in listed}
 
 
@@ -270,7 +325,16 @@ def why_not_read(name: str, product: str) -> str | None:
     return f"is read on {where}; remove it"
 
 
+def near_miss(name: str) -> str | None:
+    """The variable that an unknown name was probably meant to be; None for any other name."""
+    if name in variables():
+        return None
+    known = [known for known in variables() if known.startswith(_PREFIXES)]
+    return next(iter(difflib.get_close_matches(name.upper(), known, n=1, cutoff=_ALIKE)), None)
+
+
 INTRA_ROCE = "HCCL_INTRA_ROCE_ENABLE"
+_WITHOUT_HCCS = "HCCL_INTER_HCCS_DISABLE"
 _MODE = "HCCL_OP_EXPANSION_MODE"
 _PORTS_OF_BASE = 32
 _LONGEST_S = {"AIV": 1091, "CCU_SCHED": 65535, "CCU_MS": 65535}
@@ -306,6 +370,12 @@ def conflicts(env: Mapping[str, str]) -> Iterator[Conflict]:
         yield Conflict((base, ports), f"{ports} overrides {base}; keep one of the two")
 
 
+def forces_roce(env: Mapping[str, str], *, servers: int) -> bool:
+    """Whether the variables send over RoCE what would stay within a server or a super pod."""
+    between = servers > 1 and env.get(_WITHOUT_HCCS) == "TRUE"
+    return between or env.get(INTRA_ROCE) == "1"
+
+
 def hccl_ports(env: Mapping[str, str]) -> list[range]:
     """The ports of the host that HCCL will take, where it does not choose them itself."""
     stated = env.get("HCCL_HOST_SOCKET_PORT_RANGE")
@@ -315,6 +385,23 @@ def hccl_ports(env: Mapping[str, str]) -> list[range]:
     if why_not("HCCL_IF_BASE_PORT", base):
         return []
     return [range(int(base), int(base) + _PORTS_OF_BASE)]
+
+
+BUFFSIZE = "HCCL_BUFFSIZE"
+STRATEGIES = "HIGH_AVAILABILITY"
+"""The ways in which MindIO goes on after a fault, joined by commas, as MindSpeed-LLM reads them."""
+
+
+def elastic_memory_mb(env: Mapping[str, str]) -> int | None:
+    """How much more memory of each NPU MindIO's elastic training takes, at most, in MB.
+
+    None: `env` does not select it, or HCCL_BUFFSIZE is invalid. Source: the elastic training page
+    of MindCluster: HCCL_BUFFSIZE x 2 x 9, by default 200 MB.
+    """
+    size = env.get(BUFFSIZE, "200")
+    if "elastic-training" not in env.get(STRATEGIES, "").split(",") or why_not(BUFFSIZE, size):
+        return None
+    return int(size) * 2 * 9
 
 
 def _timeouts(env: Mapping[str, str]) -> Iterator[Conflict]:

@@ -28,6 +28,7 @@ _FORMS = "basic-tor-node-cm, ranktable_tor.json or Slurm's topology.conf"
 
 class _Server(BaseModel):
     server_ip: str
+    slice_id: int = 0
 
 
 class _Tor(BaseModel):
@@ -62,28 +63,30 @@ def with_leaves(nodes: Sequence[Node], file: str) -> tuple[Node, ...]:
         RankTableError: the file cannot be read, or is not JSON.
         ValueError: it has another form, names a server twice, or names none of the nodes.
     """
-    leaves: dict[str, Leaf] = {}
-    for key, leaf in _leaves_in(file, documents.text_of(str(Path(file).expanduser()))):
+    leaves: dict[str, tuple[Leaf, int]] = {}
+    for key, leaf, slice_id in _leaves_in(file, documents.text_of(str(Path(file).expanduser()))):
         if key in leaves:
             raise ValueError(f"{file}: {described(key)} is on two leaf switches; correct the file")
-        leaves[key] = leaf
+        leaves[key] = leaf, slice_id
     found: list[Node] = []
     matched = 0
     for node in nodes:
         keys = (node.server_id, node.cluster_address, node.address, node.name)
         imported = next((leaves[key] for key in keys if key in leaves), None)
         matched += imported is not None
-        found.append(replace(node, leaf=imported) if node.leaf is None else node)
+        if imported and node.leaf is None:
+            node = replace(node, leaf=imported[0], slice_id=imported[1])  # noqa: PLW2901
+        found.append(node)
     if not matched:
         named = ", ".join(list(leaves)[:3])
         raise ValueError(f"{file}: names none of the nodes, but {named}; name another file")
     return tuple(found)
 
 
-def _leaves_in(file: str, text: str) -> Iterator[tuple[str, Leaf]]:
-    """Names or addresses of servers, each with its leaf."""
+def _leaves_in(file: str, text: str) -> Iterator[tuple[str, Leaf, int]]:
+    """Names or addresses of servers, each with its leaf and its slice; 0: no slice."""
     if _SWITCH.search(text):
-        yield from _of_slurm(file, text)
+        yield from ((name, leaf, 0) for name, leaf in _of_slurm(file, text))
         return
     if not text.lstrip().startswith("{"):
         text = _unpacked(file, text)
@@ -99,9 +102,9 @@ def _leaves_in(file: str, text: str) -> Iterator[tuple[str, Leaf]]:
     for entry in found.server_list:
         if isinstance(entry, _Tor):
             leaf = entry.tor_ip or f"tor-{entry.tor_id}"
-            yield from ((server.server_ip, leaf) for server in entry.server)
+            yield from ((each.server_ip, leaf, each.slice_id) for each in entry.server)
         elif devices := tuple(sorted((d.device_id, d.tor_ip) for d in entry.device if d.tor_ip)):
-            yield entry.server_id, devices
+            yield entry.server_id, devices, 0
 
 
 def _unpacked(file: str, text: str) -> str:

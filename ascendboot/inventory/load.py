@@ -24,9 +24,10 @@ from ascendboot.inventory.leaves import with_leaves
 from ascendboot.inventory.messages import no_such, validate
 from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
 from ascendboot.inventory.schema import InventoryKeys
-from ascendboot.inventory.values import size_of
+from ascendboot.inventory.values import LLDP, size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
 from ascendboot.model.cluster import CheckpointRules, Cluster, Device, Node, OwnTable, Parallel
+from ascendboot.model.ports import closed_ports, with_port_ranges
 from ascendboot.ranktable import text as documents
 from ascendboot.ranktable.formats import generation_of, table_in, table_of
 from ascendboot.ranktable.formats.parts import Row
@@ -62,12 +63,20 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     if with_own_table and keys.resources.file is not None and not sheet.problems:
         own_table, nodes = _use_own_table(sheet, keys, nodes, keys.resources.file)
     sheet.refuse_if_problems()
-    return _cluster(file, keys, nodes, own_table)
+    cluster = _cluster(file, keys, nodes, own_table)
+    if cluster.firewall:
+        try:
+            closed_ports(cluster)
+        except ValueError as error:
+            sheet.report(sheet.mark.at("firewall"), str(error))
+    sheet.refuse_if_problems()
+    return cluster
 
 
 def _cluster(
     file: str, keys: InventoryKeys, nodes: tuple[Node, ...], own_table: OwnTable | None
 ) -> Cluster:
+    env, mpi_args = environment(keys), tuple(keys.launcher.mpi_args)
     return Cluster(
         name=keys.cluster,
         nodes=nodes,
@@ -84,19 +93,22 @@ def _cluster(
         chief_port=keys.resources.chief_port,
         chief_device=keys.resources.chief_device,
         launcher=keys.launcher.kind,
-        mpi_args=tuple(keys.launcher.mpi_args),
+        mpi_args=with_port_ranges(mpi_args, env) if keys.firewall else mpi_args,
+        firewall=keys.firewall,
         code_path=keys.code.path,
         code_source=keys.code.source,
         code_exclude=tuple(keys.code.exclude),
         data=tuple(keys.data),
         python=keys.code.python,
         log_limit=size_of(keys.logs.max_size),
+        loss_form=keys.logs.loss or "",
         profile=keys.profile,
-        env=environment(keys),
+        env=env,
         secret_env=keys.secret_names,
         topology_order=keys.topology.order,
         cores=tuple(sorted(keys.topology.cores.items())),
         topology_shape=keys.topology.shape,
+        reads_leaves=keys.topology.leaves == LLDP,
         checkpoint=_checkpoint(keys),
         parallel=Parallel(**keys.parallel.model_dump()) if keys.parallel else None,
     )
@@ -148,6 +160,8 @@ def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...
 def _imported(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The nodes with the leaf switches of `topology.leaves`; reports problems of `topology`."""
     if sheet.problems:
+        return nodes
+    if keys.topology.leaves == LLDP:
         return nodes
     if keys.topology.leaves is not None:
         try:

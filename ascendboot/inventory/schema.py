@@ -277,13 +277,13 @@ class TopologyKeys(Keys):
         "The group of each leaf switch, such as its pod: all of these leaf switches reach each "
         "other without the core. A link between groups costs twice as much.",
     )
-    leaves: values.PathHere | None = unset(
+    leaves: values.FileOrLldp | None = unset(
         "none: only what nodes state as `leaf`",
         "ranktable_tor.json",
-        "A file with the leaf switches of nodes that state no `leaf`; a path from the folder in "
-        "which ascendboot is called. It is a `basic-tor-node-cm` of MindCluster, a "
-        "`ranktable_tor.json`, or Slurm's `topology.conf`; servers are found by server_id, address "
-        "or name.",
+        "The leaf switches of nodes that state no `leaf`. `lldp`: setup and check read them from "
+        "the NPUs with `hccn_tool -i ID -lldp -g`. Otherwise a file, as a path from the folder in "
+        "which ascendboot is called: a `basic-tor-node-cm` of MindCluster, a `ranktable_tor.json`, "
+        "or Slurm's `topology.conf`; servers are found by server_id, address or name.",
     )
     shape: Literal["auto", "ring", "chain", "halving-doubling", "pipeline"] = key(
         "auto",
@@ -305,6 +305,12 @@ class LogKeys(Keys):
         "What one log, of a rank or of the launcher, may take on its node, and once "
         "more on the operator's side. A log that outgrows it keeps a quarter of that from its "
         "beginning and at least half of it from its end; what lies between is dropped.",
+    )
+    loss: values.LossForm | None = unset(
+        "the usual forms, such as `loss: 0.5`, `lm loss: 5.0E-01` and `loss = 0.5`",
+        "mean cost <NUMBER>",
+        "How ranks print their loss, with `<NUMBER>` in place of the number. `train` reports a "
+        "loss that is nan or inf, or the same for long.",
     )
 
 
@@ -436,6 +442,14 @@ class InventoryKeys(Keys):
     )
     launcher: LauncherKeys = key(
         LauncherKeys(), {"kind": "mpirun"}, "The program that starts the ranks."
+    )
+    firewall: values.Truth = key(
+        default=False,
+        example=True,
+        description="Whether `setup` closes the ports of jobs (mpirun's listeners and "
+        "`resources.chief_port`) to machines outside of the cluster, with a table of nft on every "
+        "host (docs/reference/ports.md). Needs nft, and root on the nodes.",
+        **{"x-default": "`false`"},
     )
     code: CodeKeys = key(CodeKeys(), {"path": "/workspace/little_demo"}, "The training code.")
     data: Annotated[list[values.AbsolutePath], Kind("a list of absolute paths on the nodes")] = key(

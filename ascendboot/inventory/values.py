@@ -313,6 +313,9 @@ User = Annotated[
     Kind("a login name"),
 ]
 PathHere = Annotated[str, Field(pattern=ONE_LINE), Kind("the path of a file")]
+LLDP = "lldp"
+"""In place of a file of leaf switches: read them from the NPUs."""
+FileOrLldp = Annotated[str, Field(pattern=ONE_LINE), Kind("the path of a file, or the word lldp")]
 FolderOrPrimary = Annotated[
     str, Field(pattern=ONE_LINE), Kind("the path of a folder, or the word primary")
 ]
@@ -350,6 +353,11 @@ LogSize = Annotated[
     Field(pattern=r"^([1-9][0-9]{0,5} ?(MiB|GiB|TiB)|unlimited)$"),
     AfterValidator(_enough),
     Kind("a size such as 512 MiB or 2 GiB, or unlimited"),
+]
+LossForm = Annotated[
+    str,
+    Field(pattern=r"^[^\r\n<>]{3,100}<NUMBER>[^\r\n<>]{0,100}$"),
+    Kind("a text of one line with 3 characters or more before `<NUMBER>`"),
 ]
 EnvValue = Annotated[
     str,

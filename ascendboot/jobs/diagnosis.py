@@ -11,7 +11,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Final
 
-from ascendboot.jobs.error_codes import known_end, known_of_launcher, known_words
+from ascendboot.jobs.error_codes import Known, known_end, known_of_launcher, known_words
 from ascendboot.jobs.evidence import (
     NOBODY,
     Collector,
@@ -32,6 +32,7 @@ _CHECK_NODE: Final = (
     "check that the node and its container run and have disk space: dmesg -T, docker ps -a, df -h"
 )
 _MOST_GROUPS: Final = 4
+_PAIR: Final = 2
 _TOGETHER_S: Final = 2.0
 """Ranks that end without an error, with the same exit code, within this time failed alike."""
 _FIRST_KILL_S: Final = 1.0
@@ -335,7 +336,7 @@ def _title(kind: CauseKind, same: Sequence[RankEvidence], size: int) -> str:
 
 def _explained(head: RankEvidence) -> tuple[str, str]:
     """Return what its error, or else its end, means, and what to do."""
-    known = known_words(head.first_error.words)
+    known: Known | None = known_words(head.first_error.words)
     if head.own is None and (known is None or known.of_a_peer):
         known = known_end(head.exit_code, out_of_memory=head.out_of_memory) or known
     return ("", "") if known is None else (known.meaning, known.remedy)
@@ -446,6 +447,10 @@ def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
         if len(naming) > 1 and all(set(named) == {one.rank} for named in naming.values()):
             why = f"{ranks_named(naming)} report it missing"
             return MissingRanks(frozenset({one.rank}), why)
+    if (end := _end_of_chain(blames)) is not None:
+        others = [rank for rank, named in blames.items() if named]
+        why = f"{ranks_named(others)} report others missing, and all their reports lead to it"
+        return MissingRanks(frozenset({end}), why)
     timed = [(one.failed_at, one.rank, one.node) for one in losers if one.failed_at is not None]
     unsure = "the logs do not show which of them was first"
     if timed:
@@ -453,3 +458,20 @@ def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
         unsure += f"; {node}:{rank} logged its error first"
     ranks = frozenset(one.rank for one in losers)
     return MissingRanks(ranks, "every rank only reports that it lost another", unsure)
+
+
+def _end_of_chain(blames: Mapping[int, Sequence[int]]) -> int | None:
+    """Return the rank to which the reports of all others lead; None if there is none.
+
+    Each other rank reports exactly one, and the last one none.
+    """
+    ends = [rank for rank, named in blames.items() if not named]
+    if len(ends) != 1 or any(len(named) > 1 for named in blames.values()):
+        return None
+    for rank in blames:
+        at, left = rank, len(blames)
+        while blames.get(at) and left:
+            at, left = blames[at][0], left - 1
+        if at != ends[0]:
+            return None
+    return ends[0] if len(blames) > _PAIR else None

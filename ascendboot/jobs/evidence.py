@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from pathlib import Path
@@ -16,7 +16,14 @@ from typing import Final, NamedTuple
 from ascendboot.jobs.error_codes import known_errors, known_words, names_a_peer
 from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
 from ascendboot.launch.events import RankEnded
-from ascendboot.launch.plan import LAUNCHER_LOG, JobRecord, LaunchPlan, PlannedRank, rank_log
+from ascendboot.launch.plan import (
+    LAUNCHER_LOG,
+    JobRecord,
+    LaunchPlan,
+    PlannedRank,
+    rank_log,
+    rank_plogs,
+)
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import RankEnd
 
@@ -71,6 +78,8 @@ class RankEvidence:
     """Whether it was ended on purpose."""
     is_killed_unseen: bool = False
     """Whether only the launcher recorded its end."""
+    is_from_logs: bool = False
+    """Whether only its log is known, so that an error in it counts as a failure."""
     out_of_memory: bool = False
     """Whether the kernel ended processes on its node, out of memory, while it ran."""
     error: RankError | None = None
@@ -106,7 +115,8 @@ class RankEvidence:
     @property
     def has_failed(self) -> bool:
         """Whether it failed, and not because it was ended on purpose."""
-        return bool(self.exit_code) and not self.is_ended_by_us
+        has_error = self.is_from_logs and self.error is not None
+        return (bool(self.exit_code) or has_error) and not self.is_ended_by_us
 
     @property
     def failed_at(self) -> float | None:
@@ -136,7 +146,7 @@ _FORMS: Final = (
     # Python's logging, TensorFlow, ISO 8601, torchrun's table
     re.compile(
         rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[ T_]{_CLOCK}"
-        r"(?:[.,](?P<f>\d{1,6}))?(?P<z>Z|[+-]\d\d:?\d\d)?"
+        r"(?:[.,](?P<f>\d{1,9}))?(?P<z>Z|[+-]\d\d:?\d\d)?"
     ),
     # glog: E1120 12:34:56.789012
     re.compile(rf"(?<![A-Za-z0-9])[IWEF](?P<M>\d\d)(?P<D>\d\d) {_CLOCK}\.(?P<f>\d{{3,6}})"),
@@ -191,16 +201,17 @@ _WHOLE: Final = re.compile(r"[\[ ,](\d{1,16})(?=[\], ])")
 class Peers:
     """Finds ranks and nodes of one job by the names that outputs use."""
 
-    def __init__(self, plan: LaunchPlan | JobRecord) -> None:
-        self._size = len(plan.ranks)
+    def __init__(
+        self, ranks: Sequence[PlannedRank], addresses: Mapping[str, Sequence[str]], size: int = 0
+    ) -> None:
+        """`addresses` has the names of each node; `size` is that of the job, if larger."""
+        self._size = max(size, len(ranks))
         self._by_ip: dict[str, set[int]] = {}
-        self._by_device = {(rank.node, rank.device_id): rank.rank for rank in plan.ranks}
-        for rank in plan.ranks:
-            if rank.device_ip:
-                self._by_ip.setdefault(rank.device_ip.lower(), set()).add(rank.rank)
-        self._nodes = {
-            name.lower(): node for node, names in plan.addresses.items() for name in names
-        }
+        self._by_device = {(rank.node, rank.device_id): rank.rank for rank in ranks}
+        for rank in ranks:
+            for ip in filter(None, (rank.device_ip or "").lower().split(",")):
+                self._by_ip.setdefault(ip, set()).add(rank.rank)
+        self._nodes = {name.lower(): node for node, names in addresses.items() for name in names}
 
     def named_in(self, text: str, rank: PlannedRank | None) -> Named:
         """Return the ranks and nodes that the output of `rank`, or of the launcher, names missing.
@@ -217,7 +228,7 @@ class Peers:
         forms = (*known_errors().peers, *known_errors().places)
         for match in (found for form in forms for found in form.finditer(text)):
             parts = match.groupdict()
-            place = self._at(parts)
+            place = self._at(parts, rank)
             # Horovod marks the stalled ranks for which it ends the job: `3!:`.
             stalled = _STALLED.findall(parts.get("stalled") or "")
             listed = (parts.get("ranks") or "").split(",")
@@ -235,14 +246,18 @@ class Peers:
         ranks &= set(range(self._size)) - {own}
         return Named(tuple(sorted(ranks)), tuple(sorted(nodes)))
 
-    def _at(self, parts: dict[str, str | None]) -> int | None:
-        """Return the rank of a device address, or of a server address and a device id."""
+    def _at(self, parts: dict[str, str | None], writer: PlannedRank | None) -> int | None:
+        """Return the rank of a device address, or of a device id and a server.
+
+        Without a server it is that of the writer.
+        """
         ip = (parts.get("ip") or "").lower()
         of_ip = self._by_ip.get(ip, set())
         if len(of_ip) == 1:
             return next(iter(of_ip))
-        node = self._nodes.get((parts.get("host") or ip).lower())
-        device = parts.get("device")
+        device, host = parts.get("device"), parts.get("host") or ip
+        own = writer.node if writer and device and not host else None
+        node = self._nodes.get(host.lower(), own)
         return None if node is None or not device else self._by_device.get((node, int(device)))
 
 
@@ -261,6 +276,8 @@ _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrup
 _GOES_ON: Final = re.compile(r"\s|\[ERROR\] .* ERR\d{5} |\[Error\]|E[A-Z]\d{4}: ")
 """Continuation lines of torch_npu's exceptions: its own code, then CANN's message."""
 _TIME: Final = re.compile(r"\d\d:\d\d:\d\d")
+_IS_NO_ERROR: Final = re.compile(r"\[(?:INFO|DEBUG|EVENT|TRACE|WARNING)\] ")
+"""Levels of CANN's logs."""
 _STRONG: Final = re.compile(
     r"Fatal Python error|Segmentation fault|Bus error|terminate called|core dumped"
     r"|An error occurred in MPI_|Signal: \w+|\S\.py: error: |can't open file|: command not found"
@@ -281,23 +298,28 @@ class ErrorInLog:
     words: str
     line: str
     """The line that contains the time, if one does."""
-    offset: int
-    """The offset of its first byte in the log."""
+    index: int
+    """The place of its first line among the lines."""
     of_a_peer: bool
     trouble: str = ""
     """All lines of this failure; each of them may name a peer."""
+    decisive: int = 0
+    """The place of the line that tells what failed."""
+    offset: int = 0
+    """The offset of its first byte in the log."""
 
 
 class _Found(NamedTuple):
     """One error among the lines of a log."""
 
-    number: int
-    """Of its first line."""
+    place: int
+    """Of its first line among the lines."""
     text: str
     is_strong: bool
     """False for a line that is only marked as an error."""
     calm: int
     """Ordinary lines before it."""
+    calm_after: int = 0
 
 
 def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
@@ -307,28 +329,66 @@ def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
     failures; a failure with more than two hundred ordinary lines after it does not count.
     """
     raw_lines = tail.split(b"\n")
-    lines = [raw.decode(errors="replace").rstrip("\r") for raw in raw_lines]
-    lines = [_PREFIX.sub("", line, count=1) if line.startswith("[") else line for line in lines]
-    trouble = _last_trouble(lines)
+    found = error_among([plain_line(raw) for raw in raw_lines], range(len(raw_lines)))
+    if found is None:
+        return None
+    before = sum(len(raw) + 1 for raw in raw_lines[: found.index])
+    return replace(found, offset=begins_at + before)
+
+
+def plain_line(raw: bytes) -> str:
+    """Return a line of a log as text, without the prefixes of launchers."""
+    line = decoded(raw).rstrip("\r")
+    return _PREFIX.sub("", line, count=1) if line.startswith("[") else line
+
+
+def decoded(raw: bytes) -> str:
+    """Return a line as text: UTF-8, or else an encoding of China."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("gb18030", errors="replace")
+
+
+def error_among(lines: Sequence[str], numbers: Sequence[int]) -> ErrorInLog | None:
+    """Return the first error of the last failure among lines of a log; `numbers` are theirs."""
+    trouble = _last_trouble(lines, numbers)
     if not trouble:
         return None
     first = next((one for one in trouble if one.is_strong), trouble[0])
-    around = "\n".join(lines[max(0, trouble[0].number - _CALM) :])
-    message = first.text.strip().splitlines()
-    words, known = message[0], known_words(first.text)
+    decisive = _decisive([one for one in trouble if one.is_strong]) or first
+    around = "\n".join(lines[max(0, trouble[0].place - _CALM) :])
+    message = decisive.text.strip().splitlines()
+    words, known = first.text.strip().partition("\n")[0], known_words(decisive.text)
     line_known = next((ln.strip() for ln in message if known and known_words(ln) is known), words)
     if line_known != words:
         words = f"{words[: _LONGEST // 2]} … {line_known}"
-    line = lines[first.number]
+    line = lines[first.place]
     return ErrorInLog(
         words=words[:_LONGEST],
         line=next((one for one in (line, *message) if _TIME.search(one)), line),
-        offset=begins_at + sum(len(raw) + 1 for raw in raw_lines[: first.number]),
+        index=first.place,
         # A line that is only marked as an error counts less than one that names a peer.
         of_a_peer=(known is not None and known.of_a_peer)
-        or names_a_peer(first.text if first.is_strong else around),
+        or (
+            not (known and known.is_root)
+            and names_a_peer(decisive.text if decisive.is_strong else around)
+        ),
         trouble=around,
+        decisive=decisive.place,
     )
+
+
+def _decisive(strong: Sequence[_Found]) -> _Found | None:
+    """Return the error that tells what failed; None if that is the first.
+
+    It is one that no other rank can cause, or, if the first is vague, the next one that is not.
+    """
+    known = [(one, known_words(one.text)) for one in strong]
+    root = next((one for one, entry in known if entry and entry.is_root), None)
+    if root or not known or not (known[0][1] and known[0][1].is_vague):
+        return root
+    return next((one for one, entry in known if entry and not entry.is_vague), None)
 
 
 def without_numbers(words: str) -> str:
@@ -336,28 +396,30 @@ def without_numbers(words: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", words)
 
 
-def _last_trouble(lines: list[str]) -> list[_Found]:
+def _last_trouble(lines: Sequence[str], numbers: Sequence[int]) -> list[_Found]:
     """Return the errors of the last failure; empty if the rank continued after it."""
     trouble: list[_Found] = []
-    number, calm, is_chained = 0, 0, False
-    while number < len(lines):
-        line = lines[number]
-        end, text, is_strong = _error_at(lines, number)
-        if end == number:
+    index, calm, is_chained = 0, 0, False
+    while index < len(lines):
+        line = lines[index]
+        calm += max(0, numbers[index] - numbers[index - 1] - 1) if index else 0
+        end, text, is_strong = _error_at(lines, index)
+        if end == index:
             is_chained = is_chained or line.startswith(_CHAINED)
             calm += bool(line.strip()) and not line.startswith((*_CHAINED, " ", "\t"))
-            number += 1
+            index += 1
             continue
         if not (_ENDED.search(text) or (is_chained and trouble)):
             if trouble and calm - trouble[-1].calm > _CALM:
                 trouble = []
-            trouble.append(_Found(number, text, is_strong, calm))
+            trouble.append(_Found(index, text, is_strong, calm))
         is_chained = False
-        number = end
-    return [one for one in trouble if calm - one.calm <= _OVERCOME]
+        index = end
+    after = (one._replace(calm_after=calm - one.calm) for one in trouble)
+    return [one for one in after if one.calm_after <= _OVERCOME]
 
 
-def _error_at(lines: list[str], at: int) -> tuple[int, str, bool]:
+def _error_at(lines: Sequence[str], at: int) -> tuple[int, str, bool]:
     """Return the line after the error that begins at `at`, its text, and whether it is certain."""
     first = lines[at]
     if _TRACEBACK.match(first):
@@ -368,6 +430,8 @@ def _error_at(lines: list[str], at: int) -> tuple[int, str, bool]:
         )
         if at == last:
             return last, first.strip(), True
+    elif _IS_NO_ERROR.match(first):
+        return at, "", False
     elif known_words(first) or _STRONG.search(first):
         return at + 1, first, True
     elif not _EXCEPTION.match(first):
@@ -383,6 +447,8 @@ def _error_at(lines: list[str], at: int) -> tuple[int, str, bool]:
 TAIL_BYTES: Final = 65_536
 """How much of the end of each log is read; the same in every diagnosis."""
 _SECOND: Final = 1.0
+_RECENT_S: Final = 3600.0
+"""HCCL waits for a peer 1836 s before it reports an error, unless HCCL_EXEC_TIMEOUT is set."""
 
 
 @dataclass(eq=False)
@@ -395,7 +461,7 @@ class Collector:
     clocks: NodeClocks
 
     def __post_init__(self) -> None:
-        self._peers = Peers(self.plan)
+        self._peers = Peers(self.plan.ranks, self.plan.addresses)
         ends = ((rank.node, self.progress.ended.get(rank.rank)) for rank in self.plan.ranks)
         self._zones = {node: end.zone_s for node, end in ends if end and end.zone_s is not None}
 
@@ -429,17 +495,34 @@ class Collector:
     def _error(
         self, rank: PlannedRank, seen: RankEnded | None, ended_at: float | None
     ) -> RankError | None:
-        """Return the error in the log of a rank, or else in its error file."""
+        """Return the error in the logs of a rank, or else in its error file."""
         filed = self._filed(rank, ended_at)
-        path = self.folder / rank_log(rank.rank)
-        tail, begins_at = tail_of(path)
+        plogs = sorted((self.folder / rank_plogs(rank.rank)).rglob("plog-*.log"))
+        found = [self._logged(rank, seen, ended_at, filed, rank_log(rank.rank))]
+        for path in plogs:
+            error = self._logged(rank, seen, ended_at, filed, str(path.relative_to(self.folder)))
+            # Many errors in a plog stop nothing: only a known one that is recent counts.
+            is_recent = error and ended_at and error.at and ended_at - error.at < _RECENT_S
+            found += [error] if error and is_recent and known_words(error.words) else []
+        return first_error([error for error in found if error is not None]) or filed
+
+    def _logged(
+        self,
+        rank: PlannedRank,
+        seen: RankEnded | None,
+        ended_at: float | None,
+        filed: RankError | None,
+        name: str,
+    ) -> RankError | None:
+        """Return the error in one file of a rank; an error without a time has that of `filed`."""
+        tail, begins_at = tail_of(self.folder / name)
         logged = error_in(tail, begins_at=begins_at)
         if logged is None:
-            return filed
+            return None
         zone_s, until = self._zones.get(rank.node), None if seen is None else seen.at
         written = time_in(logged.line, zone_s=zone_s, until=until)
         if written is None:
-            arrivals = self.progress.arrivals.get(rank_log(rank.rank))
+            arrivals = self.progress.arrivals.get(name)
             at = None if arrivals is None else arrivals.of(logged.offset)
             precision_s = 0.0 if at is None else PRECISION_S
         else:  # a time without a fraction means any moment of that second
@@ -457,7 +540,7 @@ class Collector:
             at=at,
             precision_s=precision_s,
             words=logged.words,
-            source=rank_log(rank.rank),
+            source=name,
             missing=self._peers.named_in(logged.trouble, rank) if logged.of_a_peer else NOBODY,
         )
 
@@ -481,6 +564,19 @@ class Collector:
         )
 
 
+def first_error(errors: Sequence[RankError]) -> RankError | None:
+    """Return the first of the errors that several logs of one rank have."""
+    if not errors:
+        return None
+    dated = all(error.at is not None for error in errors)
+    is_peer = {error: error.kind is ErrorKind.PEER for error in errors}
+    first = min(errors, key=lambda error: (error.at or 0.0) if dated else float(is_peer[error]))
+    ranks = {rank for error in errors for rank in error.missing.ranks}
+    nodes = {node for error in errors for node in error.missing.nodes}
+    missing = Named(tuple(sorted(ranks)), tuple(sorted(nodes)))
+    return replace(first, missing=missing) if first.kind is ErrorKind.PEER else first
+
+
 def tail_of(path: Path) -> tuple[bytes, int]:
     """Return the last lines of a log, and their offset; empty if there is no such file."""
     try:
@@ -489,7 +585,7 @@ def tail_of(path: Path) -> tuple[bytes, int]:
             begins_at = max(0, size - TAIL_BYTES)
             file.seek(begins_at)
             tail = file.read(TAIL_BYTES)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return b"", 0
     if begins_at == 0:
         return tail, 0

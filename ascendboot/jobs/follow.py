@@ -15,7 +15,8 @@ from typing import Final, TypeAlias
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HungJob
-from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain
+from ascendboot.jobs.loss import BadLoss, LossLines, LossWatch
+from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain, start_of_line
 from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import Event, NodeSample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log
@@ -60,9 +61,12 @@ class Timeouts:
 
 @dataclass(eq=False)
 class Followers:
-    """One stream per node, from before the start to after the end of a job."""
+    """One stream per node, from before the start to after the end of a job.
 
-    plan: LaunchPlan
+    Copies of a job that was started before are continued: what they have already is not shown.
+    """
+
+    plan: LaunchPlan | JobRecord
     folder: Path
     output: RankOutput
     on_event: Callable[[NodeEvent], None]
@@ -71,6 +75,8 @@ class Followers:
     """Returns the part before each line in the output, for a node and rank."""
     on_sample: Callable[[str, NodeSample], None] = lambda _node, _sample: None
     """Gets the resource use of a node's ranks."""
+    on_loss: Callable[[BadLoss], None] = lambda _bad: None
+    """Gets each rank's loss that went wrong."""
     sample_s: int = 0
     """About how often, in seconds; 0: never."""
     beat_s: float = Timeouts.beat_s
@@ -125,15 +131,17 @@ class Followers:
 
     def _logs(self, node: str) -> NodeLogs:
         lines = {
-            rank_log(rank.rank): Lines(self.prefix(node, rank.rank))
+            rank_log(rank.rank): LossLines(
+                self.prefix(node, rank.rank),
+                LossWatch(rank.rank, node, self.plan.loss_form),
+                self.on_loss,
+            )
             for rank in self.plan.ranks_on(node)
         }
         with ExitStack() as opened:
             copies = {}
             for name in self.plan.logs_on(node):
-                copies[name] = LogCopy(
-                    self.folder / name, lines.get(name), self.output, limit=self.plan.log_limit
-                )
+                copies[name] = self._copy(name, lines.get(name))
                 opened.callback(copies[name].close)
             opened.pop_all()  # all could be opened: they stay open
         return NodeLogs(
@@ -143,8 +151,16 @@ class Followers:
             on_sample=lambda sample: self.on_sample(node, sample),
         )
 
+    def _copy(self, name: str, lines: Lines | None) -> LogCopy:
+        """Open the copy of a log; of one that is continued, its unfinished line is shown again."""
+        path = self.folder / name
+        resumes = isinstance(self.plan, JobRecord)
+        start = start_of_line(path, path.stat().st_size) if resumes and path.exists() else 0
+        limit = self.plan.log_limit
+        return LogCopy(path, lines, self.output, resumes=resumes, shown_from=start, limit=limit)
 
-Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | None]
+
+Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | BadLoss | None]
 """Messages to the thread that follows a job; None only wakes it."""
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from ascendboot.errors import one_line
 from ascendboot.jobs.stacks import read_stacks
 from ascendboot.launch.events import NodeSample
-from ascendboot.launch.plan import LaunchPlan
+from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.names import span
 from ascendboot.transport.api import Transport
 
@@ -151,7 +151,7 @@ class HangWatch:
     """Takes samples from reader threads; reads the stacks of a hung job in a thread of its own."""
 
     rules: HangRules
-    plan: LaunchPlan
+    plan: LaunchPlan | JobRecord
     transports: Mapping[str, Transport]
     folder: Path
     """Gets a file with the stacks."""
@@ -179,7 +179,7 @@ class HangWatch:
         lines, file = read_stacks(
             self.transports,
             plan.job_folder,
-            plan.request.python,
+            plan.python,
             folder=self.folder,
             why="hang",
             forks=self.forks,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ascendboot.errors import excerpt
 from ascendboot.jobs.diagnosis import diagnose, first_failure
 from ascendboot.jobs.evidence import tail_of
+from ascendboot.jobs.loss import BadLoss, LossWatch, loss_words, recorded_losses
 from ascendboot.jobs.progress import SIGNALLED, Progress, signal_of
 from ascendboot.launch.events import ENDING, overdue_message
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, start_log
 from ascendboot.model.cluster import NodeClocks
-from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, RankEnd
+from ascendboot.model.job import CauseKind, DeviceChange, FirstFailure, JobReport, JobState, RankEnd
 
 NOT_STARTED = 125
 INTERRUPTED = 130
@@ -22,6 +23,8 @@ STOPPED = 143
 HUNG = 124
 
 _LAST_LINES = 5
+_MOST_CHANGES = 8
+_LOOK_AT_DEVICE = "npu-smi info -t health and hccn_tool -link_stat there; reset or replace the NPU"
 _MOST_QUOTED = 20
 _LOST = "has lost communication with a remote daemon"
 """Open MPI 4.1 prints this about a node that it lost."""
@@ -63,7 +66,7 @@ def report_on(
         log = folder / rank_log(failure[0].rank)
         last_lines = "\n".join(_lines(log)[-_LAST_LINES:])
         explained = FirstFailure(**vars(failure[0]), message=last_lines, log=str(log))
-    return replace(
+    report = replace(
         running_report(plan, started, str(folder)),
         state=state,
         exit_code=exit_code,
@@ -74,6 +77,33 @@ def report_on(
         notes=(*plan.notes, *progress.unsure, *progress.notes),
         cause=cause,
     )
+    return _with_losses(report, loss_words(_losses(plan, progress, folder)))
+
+
+def with_device_changes(
+    report: JobReport, changes: Sequence[DeviceChange], notes: Sequence[str]
+) -> JobReport:
+    """The report with what changed on the devices as evidence; severe changes come first.
+
+    A severe change on the device of the rank that failed explains a failure that nothing else
+    explains; one on another device makes the cause uncertain.
+    """
+    words = [str(change) for change in changes[:_MOST_CHANGES]]
+    if more := len(changes) - len(words):
+        words.append(f"and {more} more")
+    cause = report.cause
+    if cause is None:
+        return replace(report, notes=(*report.notes, *words, *notes))
+    places = {(end.node, end.device) for end in report.ranks if end.rank in cause.ranks}
+    severe = [change for change in changes if change.is_severe]
+    own = [change for change in severe if (change.node, change.device) in places]
+    meaning, remedy, unsure = cause.meaning, cause.remedy, cause.unsure
+    if own and not meaning:
+        meaning, remedy = f"its device failed: {own[0].text}", _LOOK_AT_DEVICE
+    elif severe and not own and not unsure:
+        unsure = f"{severe[0]}: that may have been first"
+    cause = replace(cause, meaning=meaning, remedy=remedy, unsure=unsure, devices=tuple(words))
+    return replace(report, cause=cause, notes=(*report.notes, *notes))
 
 
 def running_report(plan: LaunchPlan | JobRecord, started: str, folder: str) -> JobReport:
@@ -96,6 +126,26 @@ def not_started_report(plan: LaunchPlan, now: str, folder: str, why: str) -> Job
     """The report of a job that was not started on any node."""
     report = running_report(plan, now, folder)
     return replace(report, state=JobState.NOT_STARTED, exit_code=NOT_STARTED, message=why)
+
+
+def _with_losses(report: JobReport, words: tuple[str, ...]) -> JobReport:
+    """The report with losses that went wrong, as evidence if there is a cause."""
+    if report.cause is None:
+        return replace(report, notes=(*report.notes, *words))
+    return replace(report, cause=replace(report.cause, losses=words))
+
+
+def _losses(plan: LaunchPlan | JobRecord, progress: Progress, folder: Path) -> Sequence[BadLoss]:
+    """Return the losses that went wrong: as they were found, or else in the ends of the logs."""
+    found = tuple(bad for bad in progress.losses if bad.is_first) or recorded_losses(folder)
+    if found or progress.losses:
+        return found or progress.losses
+    ends: list[BadLoss] = []
+    for rank in plan.ranks:
+        tail, begins_at = tail_of(folder / rank_log(rank.rank))
+        watch = LossWatch(rank.rank, rank.node, plan.loss_form, is_first=begins_at == 0)
+        ends += watch.look(tail)
+    return ends
 
 
 def _lines(path: Path) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ from typing import Final
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines
-from ascendboot.launch.plan import JobRecord
+from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.names import expand_list, parse_span
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Transport
@@ -21,7 +21,12 @@ from ascendboot.transport.pool import on_each
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _SPAN_END = tuple("smhd")
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
-_TAIL: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
+_TAIL: Final = re.compile(
+    r"tail ([A-Za-z0-9._-]+|rank\.(\d{1,7})\.plog(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){1,6}) "
+    r"(\d+) ([A-Za-z0-9+/=]+)"
+)
+_MOST_PLOGS: Final = 3
+"""Of each rank; as in `jobs-tails.sh`."""
 
 
 def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[int, ...]:
@@ -130,23 +135,48 @@ class MatchingLines(Lines):
         return self.behind_prefix(text.encode(errors="surrogateescape"))
 
 
+def fetch_plogs(
+    job: JobRecord | LaunchPlan, transports: Mapping[str, Transport], place: Path, *, forks: int
+) -> dict[str, NodeError]:
+    """Write the ends of CANN's own logs of the job into a folder; as `fetch_tails`.
+
+    Of each rank three files at most: those with errors first, then the newest.
+    """
+    return _fetch(job, transports, place, dict.fromkeys(transports, ()), forks=forks)
+
+
 def fetch_tails(
     job: JobRecord, transports: Mapping[str, Transport], place: Path, *, forks: int
 ) -> dict[str, NodeError]:
-    """Write the ends of the job's logs into a folder; returns the nodes that failed.
+    """Write the ends of the job's logs, and of CANN's own, into a folder.
+
+    Returns the nodes that failed.
 
     One byte more than the diagnosis reads, so that it begins with the same whole line as in a
     complete log. A hole before them keeps the offsets of the whole log.
     """
+    names = {node: job.logs_on(node) for node in transports}
+    return _fetch(job, transports, place, names, forks=forks)
+
+
+def _fetch(
+    job: JobRecord | LaunchPlan,
+    transports: Mapping[str, Transport],
+    place: Path,
+    logs: Mapping[str, Sequence[str]],
+    *,
+    forks: int,
+) -> dict[str, NodeError]:
+    """Write the ends of CANN's logs, and of `logs` by node, into a folder."""
 
     def fetch(node: str) -> list[re.Match[str]]:
-        names = job.logs_on(node)
+        names, ranks = logs[node], {rank.rank for rank in job.ranks_on(node)}
         words = (str(job.job_folder), str(TAIL_BYTES + 1), *names)
         command = Command(
             argv=("bash", "-c", script("jobs-tails.sh"), "tails", *words),
             purpose=f"read the ends of the logs of job {job.job_id}",
             effect=Effect.READ,
-            most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(names)),
+            most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(names) + _MOST_PLOGS * len(ranks)),
         )
         lines = transports[node].run(command).checked().lines or ("",)
         tails = [_TAIL.fullmatch(line) for line in lines[:-1]]
@@ -155,7 +185,7 @@ def fetch_tails(
             number = [*map(bool, matches)].index(False)
             problem = NotUnderstoodError("the logs", number + 1, lines[number][:80], "tail or end")
             raise CommandError(node, f"could not {command.purpose}: {problem}")
-        return [match for match in tails if match and match[1] in names]
+        return [m for m in tails if m and (m[1] in names or (m[2] and int(m[2]) in ranks))]
 
     errors: dict[str, NodeError] = {}
     for node, tails in on_each(transports, fetch, forks=forks).items():
@@ -163,7 +193,8 @@ def fetch_tails(
             errors[node] = tails
             continue
         for tail in tails:
+            (place / tail[1]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (place / tail[1]).open("wb") as file:
-                file.seek(int(tail[2]))
-                file.write(base64.b64decode(tail[3]))
+                file.seek(int(tail[3]))
+                file.write(base64.b64decode(tail[4]))
     return errors

@@ -17,6 +17,7 @@ _PROCESS = re.compile(r"process (\d+) (.*)")
 _FORMS = {
     "alive": re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)"),
     "last": re.compile(r"rank\.(\d+)\.log (.*)"),
+    "loss": re.compile(r"rank\.(\d+)\.log (.*)"),
     "silent": re.compile(r"(-?\d+) rank\.(\d+)\.log"),
     "use": re.compile(r"(\d+) (\S) (-?\d+) (\d+) (\d+)"),
 }
@@ -47,6 +48,8 @@ class JobProbe:
     pids: set[int] = field(default_factory=set)
     """Every process of the job except the supervisor."""
     last_lines: dict[int, str] = field(default_factory=dict)
+    losses: dict[int, str] = field(default_factory=dict)
+    """By rank: the first line with a loss of nan or inf in the end of its log."""
     silent_s: dict[int, float] = field(default_factory=dict)
     """By rank: for how long it has written no output."""
     loads: dict[int, RankLoad] = field(default_factory=dict)
@@ -150,6 +153,8 @@ def _take(probe: JobProbe, kind: str, words: str) -> bool:
         return False
     if kind == "last":
         probe.last_lines[int(match[1])] = match[2]
+    elif kind == "loss":
+        probe.losses[int(match[1])] = match[2]
     elif kind == "silent":
         probe.silent_s[int(match[2])] = max(0.0, float(match[1]))
     elif kind == "use":

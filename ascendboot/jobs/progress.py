@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
 
+from ascendboot.jobs.loss import BadLoss
 from ascendboot.launch import events
-from ascendboot.launch.plan import LaunchPlan
+from ascendboot.launch.plan import JobRecord, LaunchPlan
 
 _APART_S = 0.2
 _MOST_MARKS = 600
@@ -76,6 +77,8 @@ class Progress:
     """The nodes whose loss ended the job, and what was seen."""
     unverified: set[str] = field(default_factory=set)
     """The nodes on which processes of the job may still run."""
+    losses: tuple[BadLoss, ...] = ()
+    """Losses that went wrong in the output of ranks."""
     full_disks: dict[str, str] = field(default_factory=dict)
     """The job's folder by node whose disk is almost full."""
     unsure: tuple[str, ...] = ()
@@ -146,12 +149,12 @@ def signal_of(exit_code: int) -> int | None:
     return number if 0 < number <= _HIGHEST_SIGNAL else None
 
 
-def has_started(plan: LaunchPlan, progress: Progress) -> bool:
+def has_started(plan: LaunchPlan | JobRecord, progress: Progress) -> bool:
     """Whether all ranks have started."""
     return len(progress.started) == len(plan.ranks)
 
 
-def will_end(plan: LaunchPlan, event: events.Event, progress: Progress) -> bool:
+def will_end(plan: LaunchPlan | JobRecord, event: events.Event, progress: Progress) -> bool:
     """Whether the launcher ends soon after `event`.
 
     It does once the job is being ended, a rank failed, or all ranks have ended.

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,15 @@ from ascendboot.jobs import follow, stop
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.job_report import report_on
+from ascendboot.jobs.logs import fetch_plogs
+from ascendboot.jobs.loss import BadLoss, loss_words, record_loss
 from ascendboot.jobs.output import OutputWriter, RankOutput, plain
 from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
+from ascendboot.jobs.status import duration_of
 from ascendboot.launch import events
-from ascendboot.launch.launchers import ends_within_s, traits_of
-from ascendboot.launch.plan import LaunchPlan
+from ascendboot.launch.launchers import LAUNCHERS, ends_within_s
+from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport
 from ascendboot.transport.api import Transport
@@ -35,7 +38,7 @@ _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing;
 
 
 def run(
-    plan: LaunchPlan,
+    plan: LaunchPlan | JobRecord,
     transports: Mapping[str, Transport],
     *,
     folder: Path,
@@ -47,18 +50,21 @@ def run(
     hangs: HangRules | None = None,
     connect: Callable[[str], Transport] | None = None,
     progress: Progress | None = None,
+    warn: Callable[[str], None] = lambda _words: None,
     forks: int,
 ) -> JobReport:
     """Start the job, follow it, end remaining processes, and report.
 
-    `folder` on the control machine gets one log per rank and the launcher's. `sink` gets blocks of
-    whole lines `NODE:RANK | text`, one block at a time, from other threads; `prefix` returns the
-    part before the text for a node and rank. `hangs` is what to do about a job that makes no
-    progress, by default nothing. `connect` reopens a lost connection to a node; without it the
-    node stays lost. `progress` is what events are noted in, for a caller that wants to read it.
+    The job of a record was started before: it is only followed, from where the copies of its logs
+    end. `folder` on the control machine gets one log per rank and the launcher's. `sink` gets
+    blocks of whole lines `NODE:RANK | text`, one at a time, from other threads; `prefix` returns
+    the part before the text. `hangs` is what to do about a job that makes no progress, by default
+    nothing. `connect` reopens a lost connection to a node; without it the node stays lost. Events
+    are noted in `progress`, for a caller that wants to read it. `warn` shows a remark at once.
 
     Raises:
         UnreachableError: the primary was lost for good while the job ran; the job continues there.
+        LaunchError: a job that was started before cannot be followed.
     """
     began, started = time.monotonic(), datetime.now(timezone.utc)
     following = Following(
@@ -70,14 +76,16 @@ def run(
         hangs=hangs or HangRules(),
         forks=forks,
         progress=progress or Progress(),
+        warn=warn,
     )
     try:
-        prepare(plan, following.transports, forks=forks)
+        if isinstance(plan, LaunchPlan):
+            prepare(plan, following.transports, forks=forks)
     except LaunchError as error:
         following.progress.not_started = str(error)
     else:
         following.start_to_end(sink, prefix, connect)
-    return report_on(
+    report = report_on(
         plan,
         following.progress,
         folder=folder,
@@ -85,13 +93,20 @@ def run(
         duration_s=time.monotonic() - began,
         clocks=clocks or NodeClocks(),
     )
+    return report if isinstance(plan, LaunchPlan) else _timed(report, plan, following.progress)
+
+
+def _timed(report: JobReport, job: JobRecord, progress: Progress) -> JobReport:
+    """Return the report of a job that was started before, with the time since its start."""
+    duration_s = duration_of(job, progress, datetime.now(timezone.utc))
+    return replace(report, started=job.started, duration_s=duration_s)
 
 
 @dataclass(kw_only=True, eq=False)
 class Following:
     """Starts one prepared job, follows it with its deadlines, and ends remaining processes."""
 
-    plan: LaunchPlan
+    plan: LaunchPlan | JobRecord
     transports: dict[str, Transport]
     """By node; one is replaced when its connection was reopened."""
     folder: Path
@@ -100,6 +115,7 @@ class Following:
     hangs: HangRules
     forks: int
     progress: Progress = field(default_factory=Progress)
+    warn: Callable[[str], None] = lambda _words: None
     _inbox: follow.Inbox = field(default_factory=queue.SimpleQueue)
     _start_by: float = _NEVER
     _end_by: float = _NEVER
@@ -129,6 +145,7 @@ class Following:
             RankOutput(writer),
             on_event=self._inbox.put,
             on_sample=self._watch.take,
+            on_loss=self._inbox.put,
             sample_s=self.hangs.sample_s,
             beat_s=self.hangs.beat_s(self.limits.beat_s),
             prefix=prefix,
@@ -165,7 +182,7 @@ class Following:
             followers.close()
             if lost := writer.close():
                 followers.output.lose(lost)
-        if not started:
+        if not started and isinstance(plan, LaunchPlan):
             self.progress.unsure += undo_start(plan, self.transports, forks=self.forks)
         problems = [followers.output.problem]
         for logs in followers.nodes.values():
@@ -173,14 +190,24 @@ class Following:
         self.progress.notes += tuple(filter(None, problems))
 
     def _started(self, followers: follow.Followers) -> bool:
-        """Open the streams and start the job; on failure the progress has the reason."""
+        """Open the streams and start the job; on failure the progress has the reason.
+
+        Raises:
+            LaunchError: the streams of a job that was started before cannot be opened.
+        """
         try:
             followers.open(self.transports)
+            if isinstance(self.plan, JobRecord):
+                if self.interrupts.count:  # before this could be woken
+                    self._inbox.put(None)
+                return True
             if not self.interrupts.count:
                 start(self.plan, self.transports, forks=self.forks)
                 return True
             self.progress.interrupted = True
         except (NodeError, OSError) as error:
+            if isinstance(self.plan, JobRecord):
+                raise LaunchError(f"could not follow job {self.plan.job_id}: {error}") from error
             kept = f"could not store the output: {error}"
             what = kept if isinstance(error, OSError) else error
             self.progress.not_started = f"{what}\n{not_started_anywhere(self.plan.job_id)}"
@@ -213,8 +240,8 @@ class Following:
                         self._over = True
                     else:
                         self._stop()
-                case HungJob():
-                    self._on_hang(message)
+                case HungJob() | BadLoss():
+                    self._on_found(message)
                 case follow.Reconnected():
                     self._on_reconnected(message)
                 case follow.NodeEvent(node=node, event=event):
@@ -262,7 +289,10 @@ class Following:
         elif isinstance(event, events.LauncherEnded):
             self._over = True
 
-    def _on_hang(self, seen: HungJob) -> None:
+    def _on_found(self, seen: HungJob | BadLoss) -> None:
+        if isinstance(seen, BadLoss):
+            self._on_loss(seen)
+            return
         if self._end_by < _NEVER:
             return  # it is ending already
         self.hangs.tell(seen.words)
@@ -271,6 +301,17 @@ class Following:
             self._stop()
         else:
             self.progress.notes += (seen.words,)
+
+    def _on_loss(self, bad: BadLoss) -> None:
+        """Note a loss that went wrong; only the first of each kind is shown."""
+        known = loss_words(self.progress.losses)
+        self.progress.losses += (bad,)
+        if len(loss_words(self.progress.losses)) > len(known):
+            self.warn(f"job {self.plan.job_id}: {loss_words((bad,))[0]}")
+        try:
+            record_loss(self.folder, bad)
+        except OSError as error:
+            self.progress.notes += (f"could not keep a loss that went wrong: {error}",)
 
     def _on_reconnected(self, back: follow.Reconnected) -> None:
         """Continue with a reconnected node; without the primary no job can be followed."""
@@ -321,7 +362,8 @@ class Following:
         """
         plan = self.plan
         self._start_by = _NEVER
-        if failed and not (self._ranks_ended or traits_of(plan.request.launcher).spreads_failure):
+        spreads_failure = LAUNCHERS[plan.launcher_kind].traits.spreads_failure
+        if failed and not (self._ranks_ended or spreads_failure):
             self._ranks_ended = True
             order = partial(stop.end_ranks, self.transports, plan.job_folder, forks=self.forks)
             threading.Thread(target=order, name="hasten", daemon=True).start()
@@ -360,6 +402,10 @@ class Following:
                 progress.notes += (not_checked(result),)
             else:
                 progress.unsure += (not_checked(result),)
+        if progress.has_failed or progress.hung:
+            there = {node: self.transports[node] for node in sizes}
+            lost_plogs = fetch_plogs(self.plan, there, self.folder, forks=self.forks)
+            progress.notes += tuple(map(str, lost_plogs.values()))
         progress.notes += tuple(
             f"{node}: {name} is incomplete on the control machine: {here} of {there} bytes"
             for node, files in followers.short_of(sizes, patience_s=self.limits.drain_s).items()
@@ -405,6 +451,8 @@ class Following:
         message = self._inbox.get()
         if isinstance(message, follow.NodeEvent) and message.event is not None:
             self.progress.note(message.event)
+        elif isinstance(message, BadLoss):
+            self._on_loss(message)
 
 
 def _survivors(node: str, survivors: Sequence[stop.Survivor], what: str) -> tuple[str, ...]:

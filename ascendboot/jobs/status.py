@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from ascendboot.errors import NodeError
 from ascendboot.jobs.job_report import report_on
+from ascendboot.jobs.loss import LossWatch
 from ascendboot.jobs.probe import JobProbe, RankLoad
 from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress
 from ascendboot.launch.plan import JobRecord
@@ -92,10 +93,11 @@ def status_of(
     launcher_alive = not isinstance(primary, NodeError) and primary.launcher_alive
     if final is not None and not launcher_alive:
         return JobStatus(report=replace(final, notes=(*final.notes, *left)), nodes=nodes)
-    progress = Progress()
-    for probe in probes.values():
-        for event in () if isinstance(probe, NodeError) else probe.events:
-            progress.note(event)
+    progress = _progress_of(probes)
+    for node, probe in probes.items():
+        for rank, line in () if isinstance(probe, NodeError) else sorted(probe.losses.items()):
+            watch = LossWatch(rank, node, job.loss_form, is_first=False)
+            progress.losses += tuple(watch.look(line.encode(errors="replace")))
     report = report_on(
         job,
         progress,
@@ -111,6 +113,42 @@ def status_of(
     else:
         report = replace(report, notes=(*report.notes, *left))
     return JobStatus(report=report, nodes=nodes)
+
+
+def _progress_of(probes: Mapping[str, JobProbe | NodeError]) -> Progress:
+    progress = Progress()
+    for probe in probes.values():
+        for event in () if isinstance(probe, NodeError) else probe.events:
+            progress.note(event)
+    return progress
+
+
+def why_not_followed(job: JobRecord, probes: Mapping[str, JobProbe | NodeError]) -> str:
+    """Return why a job that was started before cannot be followed to its end; empty if it can.
+
+    All of it must run: its launcher, its agents, and each rank that has not ended with exit code
+    0. Or its launcher has ended: with exit code 0, or with another one and all nodes answer.
+    """
+    progress = _progress_of(probes)
+    if progress.launcher_over and progress.launcher_code == 0:
+        return ""
+    for node, probe in probes.items():
+        if isinstance(probe, NodeError):
+            return str(probe)
+        if progress.launcher_code is None and (why := _why_not_whole(job, node, probe, progress)):
+            return f"{node}: {why}"
+    return ""
+
+
+def _why_not_whole(job: JobRecord, node: str, probe: JobProbe, progress: Progress) -> str:
+    ends = {rank.rank: progress.ended.get(rank.rank) for rank in job.ranks_on(node)}
+    for rank, end in ends.items():
+        if end is not None and end.exit_code:
+            return f"rank {rank} has ended with exit code {end.exit_code}"
+        if end is None and rank not in probe.ranks_alive:
+            return f"rank {rank} {'is gone' if rank in progress.started else 'had not begun'}"
+    needs_launcher = node == job.primary or (node in job.started_on and None in ends.values())
+    return "its launcher is gone" if needs_launcher and not probe.launcher_alive else ""
 
 
 def duration_of(job: JobRecord, progress: Progress, now: datetime) -> float:

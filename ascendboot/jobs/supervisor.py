@@ -13,10 +13,10 @@ from ascendboot.errors import LaunchError
 from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.jobs.node_watch import RETURNING, Nodes, NodeWatch
 from ascendboot.jobs.progress import Progress, has_started
-from ascendboot.launch.plan import LaunchPlan
+from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.job import CauseKind, JobReport, JobState
-from ascendboot.supervise.core import Action, Core, End, Launch, State, Stop, Wait
-from ascendboot.supervise.policy import Fault, FaultKind, first_cause
+from ascendboot.supervise.core import ACTIVE, Action, Core, End, Launch, State, Stop, Wait
+from ascendboot.supervise.policy import Fault, FaultKind, Level, Status, first_cause
 
 CORRELATE_S = 2.0
 """How long to wait for an earlier cause: the end of a generation has queried all its nodes."""
@@ -48,8 +48,17 @@ class Generations(Nodes, Protocol):
             LaunchError: the generation cannot start on any nodes.
         """
 
-    def run(self, plan: LaunchPlan, progress: Progress) -> JobReport:
-        """Start a planned generation and follow it to its end; `progress` is filled."""
+    def running(self, generation: int) -> JobRecord | None:
+        """The record of a generation that another supervisor started, if it can be followed."""
+
+    def run(self, plan: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+        """Start a planned generation and follow it to its end; `progress` is filled.
+
+        A generation that was started before is only followed.
+
+        Raises:
+            LaunchError: it was started before, and cannot be followed.
+        """
 
     def stop(self, generation: int) -> Collection[str]:
         """End a generation that another supervisor started; return the nodes not verified."""
@@ -80,6 +89,8 @@ class Supervisor:
     """Looks after the nodes while a generation runs; None: nothing does."""
     keep: Callable[[], None] = lambda: None
     """Keeps the state of the core; called after each of its decisions."""
+    requested: Callable[[], Sequence[Action]] = tuple
+    """Carries out a request of the operator, if there is one."""
     _report: JobReport | None = None
     _unverified: Collection[str] = ()
     _ended: int = 0
@@ -87,15 +98,29 @@ class Supervisor:
 
     def run(self) -> Supervised:
         """Run generations until the core ends the job; continue one that was read from a file."""
-        core = self.core
-        begin = core.begin if core.state is State.IDLE else partial(core.resume, alive=False)
-        actions: Sequence[Action] = begin(self.clock())
+        actions = self._begun()
         while True:
             self.keep()
             actions, end = self._next(actions)
             if end is not None:
                 self.keep()
                 return Supervised(end, self._report)
+
+    def _begun(self) -> Sequence[Action]:
+        """Begin the job, or continue where the last supervisor ended."""
+        core = self.core
+        if core.state is State.IDLE:
+            return core.begin(self.clock())
+        job = self.generations.running(core.generation) if core.state in ACTIVE else None
+        if job is not None:
+            core.resume(self.clock(), alive=True)
+            self.keep()
+            try:
+                return self._run_to_end(job)
+            except LaunchError as error:
+                self._ended = 0
+                self.generations.tell(str(error))
+        return core.resume(self.clock(), alive=False)
 
     def _next(self, actions: Sequence[Action]) -> tuple[Sequence[Action], End | None]:
         """Do the first of the actions; return those that follow, or the end."""
@@ -119,7 +144,9 @@ class Supervisor:
         while self.clock() < until:
             if self.interrupts.count:
                 return self.core.interrupt(self.clock())
-            if self.clock() >= look_at:
+            if actions := self.requested():
+                return actions
+            if self.core.state is State.WAITING and self.clock() >= look_at:
                 look_at = self.clock() + _LOOK_S
                 if actions := self._look_for_lost():
                     return actions
@@ -127,22 +154,21 @@ class Supervisor:
         return self.core.tick(self.clock())
 
     def _look_for_lost(self) -> Sequence[Action]:
-        for name, state in self.core.nodes.items():
-            if (
-                state.status in RETURNING
-                and state.until is None
-                and self.generations.has_returned(name)
-            ):
-                self.generations.tell(f"{name}: answers again")
-                if actions := self.core.node_up(self.clock(), name):
-                    return actions
-        return ()
+        """Look at all of them first: the next generation starts on as many as possible."""
+        nodes = self.core.nodes.items()
+        lost = [name for name, s in nodes if s.status in RETURNING and s.until is None]
+        back = self.generations.ready_among(lost)
+        for name in back:
+            self.generations.tell(f"{name}: answers again")
+        return self.core.node_up(self.clock(), *back)
 
     def _launched(self, launch: Launch) -> Sequence[Action]:
         """Run one generation to its end; return what follows."""
         while self.clock() < launch.not_before:
             if self.interrupts.count:
                 return self.core.interrupt(self.clock())
+            if actions := self.requested():
+                return actions
             self.pause(_PAUSE_S)
         self._unverified, self._ended = (), launch.generation
         try:
@@ -152,7 +178,16 @@ class Supervisor:
         except LaunchError as error:
             self.generations.tell(str(error))
             return self._fault(FaultKind.START_FAILED, "", str(error))
+        return self._run_to_end(plan)
+
+    def _run_to_end(self, plan: LaunchPlan | JobRecord) -> Sequence[Action]:
+        """Follow one generation to its end; return what follows.
+
+        Raises:
+            LaunchError: it was started before, and cannot be followed.
+        """
         progress, watch = Progress(), self.watch
+        self._ended = self.core.generation
         self.interrupts.why = ""
         begun = partial(has_started, plan, progress)
         with watch.watching(begun) if watch else nullcontext():
@@ -160,7 +195,7 @@ class Supervisor:
         return self._followed(plan, self._report, progress)
 
     def _followed(
-        self, plan: LaunchPlan, report: JobReport, progress: Progress
+        self, plan: LaunchPlan | JobRecord, report: JobReport, progress: Progress
     ) -> Sequence[Action]:
         """Tell the core how a generation has ended; return what follows."""
         at = self.clock()
@@ -190,9 +225,16 @@ class Supervisor:
             if node in error.lost:
                 actions = self._fault(FaultKind.NODE_DOWN, node, why)
             else:
-                actions = self.core.quarantine(self.clock(), node, why)
+                status: Status = "soft-quarantine" if self._may_pass(node) else "quarantined"
+                actions = self.core.quarantine(self.clock(), node, why, status=status)
             first = first or actions
         return first
+
+    def _may_pass(self, node: str) -> bool:
+        """Whether the devices of a node may be well again without an operator, by their codes."""
+        faults = self.generations.faults([node], self.clock())
+        levels = [fault.severity for fault in faults if fault.kind is FaultKind.NPU_FAULT]
+        return bool(levels) and max(levels) <= Level.RESTART_NPU
 
     def _fault(self, kind: FaultKind, node: str, words: str) -> Sequence[Action]:
         return self.core.fault(Fault(kind=kind, at=self.clock(), node=node, words=words))

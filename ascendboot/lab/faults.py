@@ -15,17 +15,26 @@ from ascendboot.lab.shape import LabNode
 
 KINDS = (
     *("node-down", "link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy"),
+    *("link-flaps", "net-health", "packet-errors", "ecc-errors"),
     *("no-sshd", "disk-full", "delay", "clock"),
     *("container-stopped", "container-gone", "no-container-sshd"),
 )
 OF_A_CONTAINER = ("container-stopped", "container-gone", "no-container-sshd")
-OF_A_DEVICE = ("link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy")
+COUNTED = ("link-flaps", "packet-errors", "ecc-errors")
+OF_A_DEVICE = (
+    *("link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy", "net-health"),
+    *COUNTED,
+)
 DEFAULT_MILLISECONDS = 25
 DEFAULT_SECONDS = 90
 
 _MOST_MILLISECONDS = 1000
 _ALWAYS = "always"
-_AMOUNTS = {"busy": "times", "delay": "milliseconds", "clock": "seconds"}
+_AMOUNTS = {
+    **dict.fromkeys(("busy", *COUNTED), "times"),
+    "delay": "milliseconds",
+    "clock": "seconds",
+}
 """The field that has the number of a fault."""
 
 
@@ -37,7 +46,7 @@ class Fault:
     device: int | None = None
     """None: the node itself, or all its NPUs."""
     times: int | None = None
-    """For `busy`: how many calls it still refuses; None: all."""
+    """For `busy`: how many calls it still refuses; None: all. For `COUNTED`: how many there are."""
     milliseconds: int | None = None
     """For `delay`: the delay in each direction."""
     seconds: int | None = None
@@ -61,8 +70,9 @@ class Fault:
                 f"lab.fault: {node.name} has no device {device}; it has 0 to"
                 f" {len(node.devices) - 1}"
             )
-        if fault.times is not None and (kind != "busy" or fault.times < 1):
-            raise UsageError("lab.fault: --times counts refused calls, from 1, of busy only")
+        if fault.times is not None and (kind not in ("busy", *COUNTED) or fault.times < 1):
+            counted = f"refused calls of busy, or {', '.join(COUNTED)}"
+            raise UsageError(f"lab.fault: --times counts, from 1, {counted}; no other fault")
         milliseconds = fault.milliseconds
         is_possible = kind == "delay" and 1 <= (milliseconds or 0) <= _MOST_MILLISECONDS
         if milliseconds is not None and not is_possible:
@@ -71,6 +81,8 @@ class Fault:
         if seconds is not None and (kind != "clock" or seconds == 0):
             why = "or behind with a minus, not 0, and of no other fault"
             raise UsageError(f"lab.fault: --seconds is how far clock is ahead, {why}")
+        if kind in COUNTED:
+            return replace(fault, times=fault.times or 1)
         if kind == "delay":
             return replace(fault, milliseconds=milliseconds or DEFAULT_MILLISECONDS)
         return replace(fault, seconds=seconds or DEFAULT_SECONDS) if kind == "clock" else fault

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import Base64Bytes, BeforeValidator, TypeAdapter
@@ -161,7 +162,12 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (StartOverdue, rf"{_ANY} {_LATE} awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}"),
 )
 """The line of each event; the names of its groups are the fields."""
-_PARSERS: Final = [(re.compile(form), TypeAdapter[Event](kind)) for kind, form in _FORMS]
+_PATTERNS: Final = [re.compile(form) for _, form in _FORMS]
+
+
+@cache
+def _adapter(form: int) -> TypeAdapter[Event]:
+    return TypeAdapter(_FORMS[form][0])
 
 
 def parse_event(line: str, line_number: int) -> Event:
@@ -170,10 +176,10 @@ def parse_event(line: str, line_number: int) -> Event:
     Raises:
         NotUnderstoodError: the line is none that a job's wrapper, launcher or follower writes.
     """
-    for pattern, event in _PARSERS:
+    for form, pattern in enumerate(_PATTERNS):
         if match := pattern.fullmatch(line):
             try:
-                return event.validate_python(match.groupdict())
+                return _adapter(form).validate_python(match.groupdict())
             except ValueError:
                 break
     raise NotUnderstoodError(

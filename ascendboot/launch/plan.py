@@ -33,6 +33,11 @@ def rank_log(rank: int) -> str:
     return f"rank.{rank}.log"
 
 
+def rank_plogs(rank: int) -> str:
+    """Name of the folder of CANN's own logs of a rank, beside its log."""
+    return f"rank.{rank}.plog"
+
+
 def rank_marks(rank: int) -> str:
     """Name of the file in which a rank's node records the size of its log over time."""
     return f"rank.{rank}.marks"
@@ -72,6 +77,8 @@ class LaunchRequest:
     """`CM_…` for every rank, instead of a rank table."""
     meeting: Mapping[str, str] = field(default_factory=dict)
     """`MASTER_ADDR` and `MASTER_PORT`, where PyTorch's ranks meet."""
+    order_words: str = ""
+    """How the order of ranks was chosen; empty if no node states a leaf switch."""
     master_index: int | None = None
     """The primary's place in the inventory, where ranks follow leaf switches; None: they do not."""
     launcher: LauncherChoice = MPIRUN
@@ -100,6 +107,8 @@ class LaunchRequest:
     gives up earlier."""
     log_limit: int = 0
     """Bytes kept of each log; 0: all of them."""
+    loss_form: str = ""
+    """How ranks print their loss, with `<NUMBER>`; empty: in one of the usual forms."""
     meeting_point: str = ""
     """ADDRESS/PORT on the primary that must be free; empty: not checked."""
     notes: tuple[str, ...] = ()
@@ -174,6 +183,8 @@ class Job:
     grace_s: float
     log_limit: int = 0
     """Bytes kept of each log; 0: all of them."""
+    loss_form: str = ""
+    """As in the request."""
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By node: its names in the output of ranks, such as addresses and `server_id`."""
     notes: tuple[str, ...] = ()
@@ -216,6 +227,16 @@ class LaunchPlan(Job):
         return self.starts[0].command_line
 
     @property
+    def launcher_kind(self) -> str:
+        """Its launcher, as `launcher.kind` names it."""
+        return self.request.launcher.kind
+
+    @property
+    def python(self) -> str:
+        """The interpreter of its ranks."""
+        return self.request.python
+
+    @property
     def script_words(self) -> str:
         """Which script runs, and where it comes from."""
         if source := self.request.script_source:
@@ -239,7 +260,8 @@ class LaunchPlan(Job):
             ranks = self.ranks_on(node)
             devices = ",".join(str(rank.device_id) for rank in ranks)
             lines.append(f"  {node}: ranks {ranks[0].rank}-{ranks[-1].rank} on devices {devices}")
-        lines += [self.script_words, "files:"]
+        lines += [words for words in (self.request.order_words, self.script_words) if words]
+        lines.append("files:")
         for node, file in self.files:
             size = f"{len(file.content)} bytes, mode {file.mode:04o}"
             lines.append(f"  {node}: {file.path} ({size})")
@@ -261,8 +283,10 @@ class LaunchPlan(Job):
             "workdir": str(self.workdir),
             "script": self.script_json,
             "launcher": {"name": launcher.name, "why": launcher.why},
+            "rank_order": self.request.order_words,
             "min_nodes": None,  # a start needs all its nodes; --elastic starts the job again
             "log_limit": self.log_limit,
+            "loss_form": self.loss_form,
             "command": list(first.command),
             "command_line": self.command_line,
             "env": dict(first.env),
@@ -294,6 +318,10 @@ class JobRecord(Job):
     clocks: NodeClocks
     """At that time."""
     script_json: Mapping[str, str | None] | None = None
+    launcher_kind: str = MPIRUN.kind
+    """As `launcher.kind` names it."""
+    python: str = ""
+    """The interpreter of its ranks."""
 
 
 def preflight_id(job_id: str) -> str:
@@ -320,6 +348,8 @@ def record_of(plan: LaunchPlan, *, started: str, clocks: NodeClocks) -> dict[str
     return {
         **plan.to_json(),
         "grace_s": plan.grace_s,
+        "launcher_kind": plan.launcher_kind,
+        "python": plan.python,
         "started": started,
         "notes": list(plan.notes),
         "clock_offsets": dict(clocks.offsets),
@@ -349,9 +379,12 @@ def read_record(folder: Path) -> JobRecord | None:
             started=document["started"],
             clocks=NodeClocks(document["clock_offsets"], document["clock_uncertainty_s"]),
             log_limit=document["log_limit"],
+            loss_form=document.get("loss_form", ""),
             addresses={node: tuple(names) for node, names in document["addresses"].items()},
             notes=tuple(document["notes"]),
             script_json=document["script"],
+            launcher_kind=document["launcher_kind"],
+            python=document["python"],
         )
     except FileNotFoundError:
         return None

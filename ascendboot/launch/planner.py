@@ -60,6 +60,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         grace_s=request.grace_s,
         notes=request.notes,
         log_limit=request.log_limit,
+        loss_form=request.loss_form,
     )
 
 

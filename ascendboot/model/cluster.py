@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Literal
@@ -32,6 +32,9 @@ CheckpointKind = Literal["megatron", "tensorflow", "torch", "mindspore", "manife
 
 CHIEF_PORT = 61000
 """Outside HCCL's own 60000-60031 and the ports that Linux gives to outgoing connections."""
+CHIEF_PORTS = 100
+"""The chief port and those above it: each generation of a supervised job meets at another, so that
+it does not matter what a killed one left open."""
 
 
 def has_meeting_port(mode: ResourceMode, launcher: LauncherKind) -> bool:
@@ -84,6 +87,8 @@ class Node:
     interface: str | None = None
     leaf: Leaf | None = None
     """The leaf switch of the node or of each device; None: not stated."""
+    slice_id: int = 0
+    """Its place at the leaf switch, as MindCluster numbers them; 0 also where it is unknown."""
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Environment variables of its ranks only; they override those of the cluster."""
 
@@ -185,6 +190,8 @@ class Cluster:
     launcher: LauncherKind = "auto"
     mpi_args: tuple[str, ...] = ()
     """Additional arguments of mpirun."""
+    firewall: bool = False
+    """Whether setup closes the ports of jobs to machines outside of the cluster."""
     profile: Profile = "none"
     """The training stack to prepare for; `env` already has its variables."""
     code_path: str | None = None
@@ -199,6 +206,8 @@ class Cluster:
     """The interpreter of the ranks, as a program name or an absolute path on the nodes."""
     log_limit: int = 1 << 30
     """How many bytes of a rank's log to keep; 0: all."""
+    loss_form: str = ""
+    """How ranks print their loss, with `<NUMBER>`; empty: in one of the usual forms."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of every rank, without those of single nodes."""
     secret_env: frozenset[str] = frozenset()
@@ -209,8 +218,18 @@ class Cluster:
     """The group, such as a pod, of each leaf switch; a link between groups costs twice as much."""
     topology_shape: Shape | Literal["auto"] = "auto"
     """What the order is for; auto: as `order_shape` finds it."""
+    reads_leaves: bool = False
+    """Whether setup reads the leaf switches of nodes that state none, by LLDP."""
     checkpoint: CheckpointRules | None = None
     parallel: Parallel | None = None
+
+    def with_leaves(self, leaves: Mapping[str, Leaf]) -> Cluster:
+        """The cluster with the leaf switches in `leaves`, by node, where a node states none."""
+        nodes = (
+            replace(node, leaf=leaves.get(node.name)) if node.leaf is None else node
+            for node in self.nodes
+        )
+        return replace(self, nodes=tuple(nodes)) if leaves else self
 
     @property
     def primary(self) -> Node:
@@ -304,7 +323,10 @@ class Cluster:
     @cached_property
     def leaf_order(self) -> RankOrder | None:
         """The best order by leaf switch; None if no node states a leaf."""
-        return order_nodes(self.leaves, self.order_shape, self.stages) if self.leaves else None
+        if not self.leaves:
+            return None
+        slices = {node.name: node.slice_id for node in self.nodes}
+        return order_nodes(self.leaves, self.order_shape, self.stages, slices)
 
     @property
     def order_shape(self) -> Shape:

@@ -269,12 +269,15 @@ class Control:
         return Owner(key, self.now, by, folder)
 
 
-def write_atomically(path: Path, content: bytes, *, synced: bool = False) -> None:
-    """Replace a file in one step, with mode 0600; `synced`: it survives a loss of power."""
+def write_atomically(
+    path: Path, content: bytes, *, synced: bool = False, mode: int = 0o600
+) -> None:
+    """Replace a file in one step; `synced`: it survives a loss of power."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with _named(path), os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, mode)
             file.write(content)
             if synced:
                 file.flush()

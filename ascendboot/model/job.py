@@ -79,6 +79,22 @@ class Followed:
         return f"{ranks_named(self.ranks)}: {self.how}"
 
 
+@dataclass(frozen=True)
+class DeviceChange:
+    """What changed on a device, or on its node, while a job ran."""
+
+    node: str
+    device: int | None
+    """The physical id; None: it concerns the node."""
+    text: str
+    is_severe: bool = False
+    """Whether no job can run with it."""
+
+    def __str__(self) -> str:
+        where = self.node if self.device is None else f"{self.node} device {self.device}"
+        return f"{where}: {self.text}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobCause:
     """Why a job failed: what failed first, the evidence, and which ranks only followed."""
@@ -102,6 +118,10 @@ class JobCause:
     """Why this is the cause and nothing else."""
     unsure: str = ""
     """Why the cause could be another one; empty if it is certain."""
+    devices: tuple[str, ...] = ()
+    """What changed on the devices of the job while it ran, queried once after the failure."""
+    losses: tuple[str, ...] = ()
+    """Losses in the output of ranks that were nan, inf, or the same for long."""
     followed: tuple[Followed, ...] = ()
 
     @computed_field  # type: ignore[prop-decorator] # as pydantic documents it
@@ -124,6 +144,8 @@ class JobCause:
             "to do": self.remedy,
             "reason": self.why,
             "not certain": self.unsure,
+            "devices": "; ".join(self.devices),
+            "loss": "; ".join(self.losses),
             "only followed": "; ".join(map(str, self.followed)),
         }
         return [self.title, *(f"  {name}: {text}" for name, text in details.items() if text)]

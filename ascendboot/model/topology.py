@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise, permutations
+from itertools import combinations, pairwise, permutations, product
 from math import ceil, log2
 from operator import itemgetter, ne
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 Shape = Literal["ring", "chain", "halving-doubling", "pipeline"]
@@ -27,6 +29,8 @@ _MOST_TRIED = 256
 _MOST_PERMUTED = 8
 """Up to this many nodes, all orders are tried for halving-doubling and pipelines."""
 _MOST_STARTS = 32
+_MOST_MOVES = 4
+"""How often parts of a tour are moved and reversed in turn."""
 _STEPS = 2_000_000
 """Limits the search among many signatures to about one second."""
 
@@ -69,32 +73,39 @@ def shown(cost: float) -> str:
 
 
 def order_nodes(
-    leaves: Mapping[str, Signature], shape: Shape = "ring", stages: int = 1
+    leaves: Mapping[str, Signature],
+    shape: Shape = "ring",
+    stages: int = 1,
+    slices: Mapping[str, int] = MappingProxyType({}),
 ) -> RankOrder:
     """The order of least cost that begins with the first node of `leaves`.
 
     Up to 12 distinct signatures the result is exact, else a local optimum with a lower bound. An
-    order that is not cheaper than the given one is not used. Within a signature nodes keep their
-    order. Halving-doubling needs 2^k nodes, and is a ring otherwise; a pipeline needs `stages` of
-    two or more nodes each, and is a chain otherwise. These two are exact for up to 8 nodes.
+    order that is not cheaper than the given one is not used. Nodes with one signature are in the
+    order of `slices`, else keep theirs; of equally cheap orders, one is used in which the most
+    nodes keep their number. Halving-doubling needs 2^k nodes, and is a ring otherwise; a pipeline
+    needs `stages` of two or more nodes each, and is a chain otherwise. These two are exact for up
+    to 8 nodes.
     """
     names = tuple(leaves)
     if shape == "halving-doubling":
         if len(names) & (len(names) - 1) == 0:
-            return _in_blocks(leaves, shape, 1)
+            return _in_blocks(leaves, shape, 1, slices)
         shape = "ring"
     if shape == "pipeline":
         if len(names) % stages == 0 and len(names) > stages:
-            return _in_blocks(leaves, shape, stages)
+            return _in_blocks(leaves, shape, stages, slices)
         shape = "chain"
     groups: dict[Signature, list[str]] = {}
-    for name in names:
+    for name in _by_slice(names, slices):
         groups.setdefault(leaves[name], []).append(name)
     before = cost_of(names, leaves, shape)
     if len(groups) < 2 or before == 0:  # noqa: PLR2004 - with one group there is nothing to order
         return RankOrder(names, before, before, before, shape)
     keys = sorted(groups)
-    tour, bound = _tour(keys, keys.index(leaves[names[0]]), closed=shape == "ring")
+    places = {name: place for place, name in enumerate(names)}
+    starts = [Counter(places[name] - i for i, name in enumerate(groups[key])) for key in keys]
+    tour, bound = _tour(keys, keys.index(leaves[names[0]]), starts, closed=shape == "ring")
     if shape == "ring" and len(keys) <= MOST_EXACT:
         tour = _direction(tour, [len(groups[key]) for key in keys], _hops(keys))
     nodes = tuple(name for index in tour for name in groups[keys[index]])
@@ -110,12 +121,19 @@ def cost_of(order: Sequence[str], leaves: Mapping[str, Signature], shape: Shape)
     return sum(hop(leaves[a], leaves[b]) for a, b in zip(order, following, strict=False))
 
 
+def _by_slice(names: Sequence[str], slices: Mapping[str, int]) -> tuple[str, ...]:
+    """The nodes by slice; the first stays."""
+    return (names[0], *sorted(names[1:], key=lambda name: slices.get(name, 0)))
+
+
 def hop(one: Signature, other: Signature) -> int:
     """On how many rails two nodes are on different leaves."""
     return sum(map(ne, one, other))
 
 
-def _in_blocks(leaves: Mapping[str, Signature], shape: Shape, stages: int) -> RankOrder:
+def _in_blocks(
+    leaves: Mapping[str, Signature], shape: Shape, stages: int, slices: Mapping[str, int]
+) -> RankOrder:
     """The order for a pipeline of `stages`, or for halving-doubling over 2^k nodes."""
     names, keys = tuple(leaves), sorted(set(leaves.values()))
     hops, size = _hops(keys), len(leaves) // stages
@@ -129,11 +147,13 @@ def _in_blocks(leaves: Mapping[str, Signature], shape: Shape, stages: int) -> Ra
     if before == 0:
         return RankOrder(names, before, before, before, shape)
     if len(names) <= _MOST_PERMUTED:
-        nodes = min(((names[0], *rest) for rest in permutations(names[1:])), key=measured)
+        orders = ((names[0], *rest) for rest in permutations(names[1:]))
+        nodes = min(orders, key=lambda order: (measured(order), sum(map(ne, order, names))))
         return RankOrder(nodes, before, measured(nodes), measured(nodes), shape)
-    groups = sorted(([n for n in names if of[n] == i] for i in range(len(keys))), key=len)[::-1]
+    sliced = _by_slice(names, slices)
+    groups = sorted(([n for n in sliced if of[n] == i] for i in range(len(keys))), key=len)[::-1]
     packed = _packed(groups, size if shape == "pipeline" else 0)
-    ring = order_nodes(leaves).nodes
+    ring = order_nodes(leaves, slices=slices).nodes
     start = packed.index(names[0])
     if shape == "pipeline":
         begin = start - start % size
@@ -237,17 +257,20 @@ def _doubling_bound(sizes: Sequence[int]) -> float:
     return cost
 
 
-def _tour(keys: Sequence[Signature], first: int, *, closed: bool) -> tuple[list[int], int]:
+def _tour(
+    keys: Sequence[Signature], first: int, starts: Sequence[Counter[int]], *, closed: bool
+) -> tuple[list[int], int]:
     """The signatures in their best order from `first`, and a lower bound of its cost.
 
     By the triangle inequality a best order exists that has all nodes of a signature together.
+    `starts`: by signature, how many of its nodes keep their number if its block starts there.
     """
     hops = _hops(keys)
     if len(keys) > MOST_EXACT:
         bound = _bound(hops, closed=closed)
         tour = _searched(hops, first, bound, closed=closed)
     else:
-        tour = _exact(hops, 0 if closed else first, closed=closed)
+        tour = _exact(hops, first, starts, closed=closed)
         bound = _length(tour, hops, closed=closed)
     start = tour.index(first)
     return tour[start:] + tour[:start], bound
@@ -265,17 +288,20 @@ def _length(tour: Sequence[int], hops: Hops, *, closed: bool) -> int:
     return length + hops[tour[-1]][tour[0]] if closed else length
 
 
-def _exact(hops: Hops, first: int, *, closed: bool) -> list[int]:
-    """The shortest tour or path from `first` (Held and Karp 1962)."""
+def _exact(hops: Hops, first: int, starts: Sequence[Counter[int]], *, closed: bool) -> list[int]:
+    """The shortest tour or path from `first` (Held and Karp 1962); of equal ones see `starts`."""
     others = [i for i in range(len(hops)) if i != first]
-    best = {(1 << i, i): (hops[first][i], first) for i in others}
+    sizes = [count.total() for count in starts]
+    hops = [[distance * (sum(sizes) + 1) for distance in row] for row in hops]
+    best = {(1 << i, i): (hops[first][i] - starts[i][sizes[first]], first) for i in others}
     for size in range(2, len(others) + 1):
         for subset in combinations(others, size):
             visited = sum(1 << i for i in subset)
+            place = sizes[first] + sum(sizes[i] for i in subset)
             for last in subset:
-                rest = visited & ~(1 << last)
+                rest, kept = visited & ~(1 << last), starts[last][place - sizes[last]]
                 best[visited, last] = min(
-                    (best[rest, i][0] + hops[i][last], i) for i in subset if i != last
+                    (best[rest, i][0] + hops[i][last] - kept, i) for i in subset if i != last
                 )
     visited = sum(1 << i for i in others)
     back = [row[first] if closed else 0 for row in hops]
@@ -294,7 +320,7 @@ def _searched(hops: Hops, first: int, bound: int, *, closed: bool) -> list[int]:
     starts = [first, *(i for i in range(count) if i != first)][:most] if closed else [first]
     best: list[int] = []
     for start in starts:
-        tour = _improved(_nearest(hops, start), hops, closed=closed)
+        tour = _moved(_improved(_nearest(hops, start), hops, closed=closed), hops, closed=closed)
         if not best or _length(tour, hops, closed=closed) < _length(best, hops, closed=closed):
             best = tour
         if _length(best, hops, closed=closed) <= bound:
@@ -328,6 +354,32 @@ def _improved(tour: list[int], hops: Hops, *, closed: bool) -> list[int]:
             if gain > 0:
                 tour[i + 1 : j + 1] = tour[i + 1 : j + 1][::-1]
                 changed = True
+    return tour
+
+
+def _moved(tour: list[int], hops: Hops, *, closed: bool) -> list[int]:
+    """The tour after moves of parts of up to three that shorten it (Or-opt); its start stays."""
+
+    def added(a: int, part: Sequence[int], b: int | None) -> int:
+        return hops[a][part[0]] + (0 if b is None else hops[part[-1]][b] - hops[a][b])
+
+    for _ in range(min(_MOST_MOVES, _STEPS // (20 * len(tour) ** 2))):
+        before = tour
+        for size, start in product((1, 2, 3), range(1, len(tour))):
+            part, rest = tour[start : start + size], [*tour[:start], *tour[start + size :]]
+            links = [*pairwise(rest), (rest[-1], rest[0] if closed else None)]
+            ways = (
+                (added(a, way, b), place, way)
+                for way in (part, part[::-1])
+                for place, (a, b) in enumerate(links, 1)
+            )
+            cost, place, way = min(ways, key=itemgetter(0))
+            a, b = links[start - 1]
+            if cost < added(a, part, b):
+                tour = [*rest[:place], *way, *rest[place:]]
+        if tour == before:
+            break
+        tour = _improved(tour, hops, closed=closed)
     return tour
 
 
@@ -406,4 +458,5 @@ def _filled(
 
 def _price(keys: Collection[Signature]) -> int:
     """The cost of a ring of nodes with these signatures."""
-    return _tour(sorted(keys), 0, closed=True)[1] if len(keys) > 1 else 0
+    starts = [Counter[int]()] * len(keys)
+    return _tour(sorted(keys), 0, starts, closed=True)[1] if len(keys) > 1 else 0

@@ -212,12 +212,17 @@ class Members:
         self.report("not-among", name, text, name=called)
         return None
 
-    def sized(self, name: str, called: str, least: int, most: int) -> list[object] | None:
-        """A list whose length is in its range, as version 2.0 has them."""
+    def sized(
+        self, name: str, called: str, least: int, most: int, *, is_set: bool = False
+    ) -> list[object] | None:
+        """A list whose length is in its range; equal values of a set count once."""
         values = self.list_of(name, called)
-        if values is not None and not least <= len(values) <= most:
-            words = f"{name} has {len(values)}, and {least} to {most} are taken"
-            self.report("out-of-range", name, words, value=len(values), least=least, most=most)
+        if values is None:
+            return None
+        length = len({str(value) for value in values} if is_set else values)
+        if not least <= length <= most:
+            words = f"{name} has {length}, and {least} to {most} are taken"
+            self.report("out-of-range", name, words, value=length, least=least, most=most)
         return values
 
 

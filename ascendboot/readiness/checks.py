@@ -15,7 +15,16 @@ from ascendboot.checks.network import link_down, tls_findings, unanswered_device
 from ascendboot.errors import UsageError
 from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Unanswered, value_of
-from ascendboot.readiness.queries import DeviceIps, Holder, JobRequirements, Jobs, NodeProbe
+from ascendboot.model.cluster import Cluster
+from ascendboot.model.topology import LEAST_ORDERED
+from ascendboot.readiness.queries import (
+    SPAWNS,
+    DeviceIps,
+    Holder,
+    JobRequirements,
+    Jobs,
+    NodeProbe,
+)
 
 CHECKS = {
     "setup": "",
@@ -28,6 +37,7 @@ CHECKS = {
     "leftovers": "end them: --stop-leftovers",
     "rank-table": "ranks would take the wrong places",
     **dict.fromkeys(("packages", "devices", "device-ips", "links", "tls", "ports", "disk"), ""),
+    "topology": "",
 }
 """All checks in their order, with the reason why one cannot be skipped."""
 ORDER = tuple(CHECKS)
@@ -229,6 +239,25 @@ def script_findings(script: str, opening: str, nodes: tuple[str, ...]) -> findin
         remedy = "give train the script of Python that it starts, and what it sets as `env`"
         level: finding.Level = "warning" if script.endswith(".py") else "error"
         yield finding.Finding("script", level, nodes, text, remedy)
+
+
+def topology_findings(
+    cluster: Cluster, probes: Mapping[str, NodeProbe], text: str
+) -> finding.Findings:
+    """Finds a script that starts its own ranks although ranks follow the leaf switches.
+
+    `text` is that of a script on the control machine. The vendor's rank-table routing excludes
+    such scripts, too.
+    """
+    if cluster.master_index is None or len(cluster.nodes) < LEAST_ORDERED:
+        return
+    lines = [line.partition("#")[0] for line in text.split("\n")]
+    packages = (value_of(probe.packages) for probe in probes.values())
+    here = any(word in line for line in lines for word in SPAWNS)
+    if here or any(each.spawns for each in packages if each):
+        words = "the script calls mp.spawn: ranks that it starts do not follow the leaf switches"
+        remedy = "train starts one rank per device itself: use its RANK and LOCAL_RANK"
+        yield finding.warning("topology", (), words, remedy)
 
 
 def _devices(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findings:

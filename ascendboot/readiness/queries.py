@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 
 from ascendboot.checks.collective.rank import PACKAGES
 from ascendboot.checks.finding import grouped
-from ascendboot.errors import NotUnderstoodError
+from ascendboot.checks.network import forced_roce
+from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.node_facts import NodeEnvironment, environment_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
@@ -54,9 +55,9 @@ class JobRequirements:
     devices: Mapping[str, Mapping[int, str | None]]
     """By node, the devices of the job with their IP in the rank table, if there is one."""
     linked: Mapping[str, tuple[int, ...]]
-    """By node, the devices that use their network ports; empty for a job on one node."""
+    """By node, the devices that use their network ports; usually empty for a job on one node."""
     crosses_pods: bool = False
-    """Whether A3 devices need their network ports, too: they are in several super pods."""
+    """Whether A3 devices need their network ports: in several super pods, or by a variable."""
     data: tuple[str, ...]
     """Paths that must be readable."""
     used: frozenset[str]
@@ -81,12 +82,13 @@ def job_requirements(
     launcher = traits_of(record.launcher)
     with_table = cluster.resource_mode == "rank-table"
     placement = record.placement(cluster)
-    many = len(placement.nodes) > 1
+    many, forced = len(placement.nodes) > 1, forced_roce(cluster)
     devices: dict[str, dict[int, str | None]] = {node.name: {} for node in placement.nodes}
     linked: dict[str, tuple[int, ...]] = dict.fromkeys(devices, ())
     for slot in placement.slots:
         devices[slot.node.name][slot.device_id] = slot.device_ip if with_table else None
-        if many and slot.device_ip and (cluster.product != "a3" or record.crosses_pods):
+        by_ports = many and (cluster.product != "a3" or record.crosses_pods)
+        if slot.device_ip and (by_ports or forced):
             linked[slot.node.name] += (slot.device_id,)
     envs = {node.name: cluster.env_of(node) for node in placement.nodes}
     used = {"torch", "torch_npu"} if cluster.is_for_torch else set()
@@ -107,7 +109,7 @@ def job_requirements(
         containers={node.name: node.container for node in placement.nodes},
         devices=devices,
         linked=linked,
-        crosses_pods=record.crosses_pods,
+        crosses_pods=record.crosses_pods or forced,
         data=cluster.data,
         used=frozenset(used) | launcher.packages,
         skipped=frozenset(skipped),
@@ -119,7 +121,9 @@ def _ports_of_hccl(env: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(ports) if len(ports) <= _MOST_PORTS else ()
 
 
-VERSIONS: Final = f"PACKAGES = {PACKAGES!r}\n" + script("package-versions.py")
+SPAWNS = ("mp.spawn(", "multiprocessing.spawn(")
+"""Calls by which a script of PyTorch starts ranks of its own."""
+VERSIONS: Final = f"PACKAGES = {PACKAGES!r}\nSPAWNS = {SPAWNS!r}\n" + script("package-versions.py")
 WORK: Final = script("readiness-work.sh")
 HOST: Final = script("readiness-host.sh", left=5, enough=20, call_s=CALL_TIMEOUT_S)
 """A busy tool gets half a second: the job waits, too."""
@@ -137,6 +141,8 @@ class Packages:
     used: frozenset[str] = frozenset()
     lacks: str = ""
     """The required module that is missing; may be empty."""
+    spawns: bool = False
+    """Whether the script starts ranks of its own."""
 
 
 @dataclass(frozen=True)
@@ -316,11 +322,12 @@ def _packages(sections: Sections) -> Packages:
     """The versions that the interpreter reported."""
     rows = _rows(sections, "packages", "([^ ]+) ([^ ]+)", "a package and its version")
     printed: dict[str, list[str]] = grouped(rows)
+    spawns = bool(printed.pop("spawns", []))
     (python, *more), used, lacks = (printed.pop(kind, [""]) for kind in ("python", "uses", "lacks"))
     if more or not python:
         raise NotUnderstoodError(_SCRIPT, 1, "", "one version of Python")
     versions = {name: found[-1] for name, found in printed.items()}
-    return Packages(python, versions, frozenset(filter(None, used)), "".join(lacks))
+    return Packages(python, versions, frozenset(filter(None, used)), "".join(lacks), spawns)
 
 
 def _jobs(sections: Sections) -> Jobs:
@@ -360,6 +367,8 @@ def _table(sections: Sections) -> tuple[str, npu_smi.DeviceIds]:
 def _holders(sections: Sections) -> tuple[Holder, ...]:
     """The processes that use devices."""
     processes = npu_smi.parse_table(*_table(sections)).processes
+    if processes is None:
+        raise ToolError(f"{npu_smi.TOOL} prints no table of processes")
     devices = grouped((process.pid, process.device_id) for process in processes)
     rows = _rows(sections, "holders", "([0-9]{1,10}) ([^ ]*) (.*)", "pid, job and command")
     seen = {int(pid): ("" if job_id == "-" else job_id, command) for pid, job_id, command in rows}

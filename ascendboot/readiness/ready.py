@@ -15,6 +15,7 @@ from ascendboot.checks.finding import Finding, Findings, error, grouped
 from ascendboot.checks.hosts import open_to_others
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.container import code_queries
+from ascendboot.facts.device_states import DeviceState
 from ascendboot.facts.installed import Installed, installed_query, parse_installed
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
@@ -31,7 +32,9 @@ from ascendboot.model.cluster import (
 from ascendboot.model.files import CodeTree
 from ascendboot.model.names import fold, names_file_here
 from ascendboot.readiness import checks, queries
+from ascendboot.readiness.device_changes import at_start
 from ascendboot.setup.record import NodeRecord, SetupRecord
+from ascendboot.setup.steps import SSHD_CONFIG, start_sshd
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
 from ascendboot.transport.pool import on_each
@@ -75,6 +78,8 @@ class Readiness:
     clocks: NodeClocks
     image: Mapping[str, str]
     """What the primary's container sets of `OF_THE_IMAGE`; empty without a container."""
+    devices: Mapping[str, Mapping[int, DeviceState]] = field(default_factory=dict)
+    """The devices of the job, by node, as far as they were queried."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +133,12 @@ def check_readiness(
         *_of_setup(replies),
         *_of_code(cluster, replies, sending),
         *checks.script_findings(script, text.partition("\n")[0], ()),
+        *(checks.disk_findings(control_disk, (), what_for=_ON_CONTROL) if control_disk else ()),
     ]
     if not (is_copied or any(each.id == "code" for each in found)):
         found += _of_script(replies, path, script)
-    if control_disk:
-        found += checks.disk_findings(control_disk, (), what_for=_ON_CONTROL)
     probes = {name: reply.probe for name, reply in replies.items()}
+    found += checks.topology_findings(cluster, probes, text)
     made = checks.readiness_findings(job, probes, checks.imported_by(text), found)
     errors = [finding for finding in made if finding.level == "error"]
     return Readiness(
@@ -150,6 +155,7 @@ def check_readiness(
         left=tuple(_line(finding) for finding in errors if finding.id == "leftovers"),
         clocks=_clocks(replies),
         image=next((reply.image for reply in replies.values() if reply.image), {}),
+        devices=at_start(job, probes),
     )
 
 
@@ -195,7 +201,10 @@ def _query_node(
         NodeError: the query failed, or an answer that every job needs was not understood.
     """
     own_query = installed_query(
-        cluster.name, with_public_keys=False, with_certificates=left.expires is None
+        cluster.name,
+        with_public_keys=False,
+        with_certificates=left.expires is None,
+        with_firewall=cluster.firewall,
     )
     own = Fact(own_query, parse_installed)
     needed: dict[str, Fact[Any]] = {"own": own}
@@ -206,7 +215,8 @@ def _query_node(
         needed |= sending.questions() if sending else {}
     if node.container is not None and node == cluster.primary:
         needed["image"] = Fact(_IMAGE, _set_by_image)
-    host = {**queries.host_queries(job, node), **({"served": own} if left.host_sshd else {})}
+    of_host = bool(left.host_sshd or (cluster.firewall and node.container))
+    host = {**queries.host_queries(job, node), **({"served": own} if of_host else {})}
     work = {**needed, **queries.work_queries(job, node)}
     answers = _query_sides(node, sides, left.engine, host, work)
     for name in (*needed, *host.keys() & {"served"}):
@@ -214,7 +224,10 @@ def _query_node(
         if isinstance(answer, Unanswered):
             raise NodeError(node.name, answer.message)
     values: dict[str, Any] = {name: value_of(answer) for name, answer in answers.items()}
-    problems = left.problems(values["own"], values.get("served"), now=time.time())
+    there, served = values["own"], values.get("served")
+    problems = left.problems(there, served if left.host_sshd else None, now=time.time())
+    if cluster.firewall and not (served or there).is_closed:
+        problems = ("the ports of jobs are not closed (`firewall`)", *problems)
     return NodeReply(
         problems=problems if job.makes("setup") else (),
         own=tuple(values[name] for name in ("own", "served") if name in values),
@@ -224,6 +237,24 @@ def _query_node(
         code=values.get("code_tree"),
         probe=queries.NodeProbe.of(answers),
     )
+
+
+def start_stopped_sshd(cluster: str, left: NodeRecord, sides: Sides) -> bool:
+    """Start the cluster's sshd where none runs because the node has booted since `setup`.
+
+    Returns whether it was started.
+
+    Raises:
+        AscendbootError: the node did not answer as it should, or its sshd did not start.
+    """
+    side, files = (sides.host, left.host_files) if left.host_sshd else (sides.work, left.files)
+    look = installed_query(cluster, with_public_keys=False, with_certificates=False)
+    installed = parse_installed(side.run(look))
+    config = files.get(SSHD_CONFIG)
+    if config is None or installed.sshd_pids:
+        return False
+    side.run(start_sshd(installed, config.sha256)).checked()
+    return True
 
 
 def _script_query(path: str) -> Fact[bool]:
@@ -341,6 +372,7 @@ def job_request(
         script_source=str(Path(script).absolute()) if ready.is_copied else "",
         workdir=None if ready.is_copied else folder,
         master_index=cluster.master_index,
+        order_words=cluster.order_words,
         launcher=record.launcher,
         ssh_port=record.port,
         mpi_args=cluster.mpi_args,
@@ -348,6 +380,7 @@ def job_request(
         path=ready.image.get("PATH", ""),
         grace_s=grace_s,
         log_limit=cluster.log_limit,
+        loss_form=cluster.loss_form,
         notes=notes,
     )
 

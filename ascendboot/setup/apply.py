@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Any, Literal
 
 from ascendboot.checks.finding import warning
 from ascendboot.checks.launchers import needs_openmpi
@@ -39,23 +40,30 @@ class SideSteps:
     transport: Transport
     installed: Installed
     steps: list[tuple[Phase, Step]]
-    is_sshd_side: bool = False
-    """The cluster's sshd runs there and ranks do not."""
+    place: Literal["installed", "sshd_sides", "unused_hosts"] = "installed"
+    """The field of ClusterFacts that has what is installed there."""
 
 
 def _sides_of(
     context: Context, phases: Sequence[Phase], node: Node, sides: Sides
 ) -> list[SideSteps]:
     """The steps of some phases by side; one side where the cluster's sshd runs beside the ranks."""
-    facts = context.facts
+    facts, name = context.facts, node.name
+    of_host = [(phase, step) for phase in phases for step in phase.host_steps(context, node)]
     of_sshd = [(phase, step) for phase in phases for step in phase.sshd_steps(context, node)]
     steps = [(phase, step) for phase in phases for step in phase.steps(context, node)]
-    work = facts.installed[node.name]
-    if node.name in facts.sshd_sides:
-        host = SideSteps(sides.host, facts.sshd_sides[node.name], of_sshd, is_sshd_side=True)
-        return [host, SideSteps(sides.work, work, steps)]
-    both = sorted((*of_sshd, *steps), key=lambda item: phases.index(item[0]))
-    return [SideSteps(sides.work, work, both)]
+    work = facts.installed[name]
+    if name in facts.sshd_sides:
+        on_host = SideSteps(sides.host, facts.sshd_sides[name], of_sshd + of_host, "sshd_sides")
+        return [on_host, SideSteps(sides.work, work, steps)]
+    both = of_sshd + steps
+    hosts = []
+    if name not in facts.unused_hosts:
+        both += of_host
+    elif of_host:
+        hosts.append(SideSteps(sides.host, facts.unused_hosts[name], of_host, "unused_hosts"))
+    both.sort(key=lambda item: phases.index(item[0]))
+    return [*hosts, SideSteps(sides.work, work, both)]
 
 
 def plan_setup(survey: Survey, connect: Connect) -> None:
@@ -79,7 +87,8 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
                     results.append(replace(result, outcome=Outcome.WOULD_CHANGE, diff=diff))
                 else:
                     results.append(result)
-        progress.end(phase.title, results)
+        if results:
+            progress.end(phase.title, results)
     if survey.sender is not None:
         progress.end(CODE, code_planned(survey.sender, context.facts))
     lost = [failed("ask", "current files", t) for t in texts.values() if isinstance(t, NodeError)]
@@ -135,13 +144,15 @@ def _apply_round(
                 results.append(failed(phase.name, "change", outcome))
             else:
                 results += [r for _, done in outcome for r in done if r.phase == phase.name]
-        progress.end(phase.title, results)
+        if results:
+            progress.end(phase.title, results)
     progress.stop_if_bad()
-    installed, hosts = dict(context.facts.installed), dict(context.facts.sshd_sides)
+    facts = context.facts
     for name, outcome in outcomes.items():
         for side, _ in () if isinstance(outcome, NodeError) else outcome:
-            (hosts if side.is_sshd_side else installed)[name] = side.installed
-    return replace(context, facts=replace(context.facts, installed=installed, sshd_sides=hosts))
+            there: Any = {side.place: {**getattr(facts, side.place), name: side.installed}}
+            facts = replace(facts, **there)
+    return replace(context, facts=facts)
 
 
 def _apply_side(

@@ -18,7 +18,7 @@ from ascendboot.checks.hosts import open_above
 from ascendboot.checks.launchers import choose_launcher
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
 from ascendboot.errors import NodeError
-from ascendboot.facts.derive import common_networks, crosses_pods, devices_of
+from ascendboot.facts.derive import common_networks, crosses_pods, devices_of, leaves_by_lldp
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.system import Listener
@@ -54,6 +54,10 @@ class ClusterFacts:
     def sshd_side(self, name: str) -> Installed:
         """What setup installed on the side of a node where the cluster's sshd runs."""
         return self.sshd_sides.get(name, self.installed[name])
+
+    def host_side(self, name: str) -> Installed:
+        """What setup installed on the host side of a node."""
+        return self.unused_hosts.get(name) or self.sshd_side(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,7 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
     port = choose_port(cluster, facts)
     findings: list[Finding] = [] if isinstance(port, int) else [port]
     findings += [*_left_servers(cluster, facts), *_bad_bases(cluster, facts)]
+    findings += in_order(_without_nft(cluster, facts))
     findings += in_order(open_above([*facts.installed.items(), *facts.sshd_sides.items()]))
     if not isinstance(port, int) or findings:
         return tuple(findings)
@@ -211,6 +216,20 @@ def _left_servers(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
             "no longer names",
             "Run reset, then setup; or remove that container",
         )
+
+
+def _without_nft(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
+    """Hosts on which setup cannot close the ports of jobs, where the inventory requires that."""
+    what = "could not close the ports of jobs (`firewall`)"
+    for node in cluster.nodes if cluster.firewall else ():
+        table = facts.host_side(node.name).firewall
+        if table is not None and table.state == "missing":
+            remedy = "Install the package nftables on the host, or remove `firewall`"
+            yield error("nft-missing", (node.name,), f"{what}: the host has no nft", remedy)
+        elif table is not None and table.state == "refused":
+            remedy = "Log in as root (`user`), or remove `firewall`"
+            text = f"{what}: nft does not list its tables: {table.detail}"
+            yield error("nft-refused", (node.name,), text, remedy)
 
 
 def _bad_bases(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
@@ -341,6 +360,7 @@ def setup_record(
         launcher_env=plan.launcher_env,
         slots=tuple((s.node.name, s.device_id, s.device_ip) for s in plan.placement.slots),
         crosses_pods=crosses_pods(cluster, facts.nodes),
+        leaves=leaves_by_lldp(cluster, facts.nodes),
         nodes={node.name: _node_record(node, facts, paths[node.name]) for node in cluster.nodes},
     )
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.facts.derive import carrier_of, logic_ids, renumbered
+from ascendboot.facts.installed import FIREWALL_RULES, firewall_table
 from ascendboot.facts.query import value_of
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Node
+from ascendboot.model.names import runs
+from ascendboot.model.ports import closed_ports
 from ascendboot.setup.cluster_plan import Context, library_paths
-from ascendboot.setup.steps import Absent, FileContent, Step
+from ascendboot.setup.steps import Absent, Closed, FileContent, Firewall, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
 
 StepsOf = Callable[[Context, Node], Sequence[Step]]
@@ -27,6 +30,8 @@ class Phase:
     """On the workload side."""
     sshd_steps: StepsOf = lambda _context, _node: ()
     """On the side where the cluster's sshd runs; they run before the others."""
+    host_steps: StepsOf = lambda _context, _node: ()
+    """On the host side."""
     after_all: bool = False
 
 
@@ -118,6 +123,28 @@ def resources(context: Context, node: Node) -> Sequence[Step]:
     return [*steps, *_stale(context, node, steps, "resources/")]
 
 
+def firewall(context: Context, node: Node) -> Sequence[Step]:
+    """On the host, the ports of jobs are closed to machines outside of the cluster, if stated."""
+    cluster, there = context.cluster, context.facts.host_side(node.name)
+    if not cluster.firewall:
+        is_left = there.firewall is not None or FIREWALL_RULES in there.files
+        left = [Firewall(cluster=cluster.name, rules=""), Absent(FIREWALL_RULES)]
+        return left if is_left else ()
+    rules = context.text(
+        "env/firewall.nft.j2",
+        table=firewall_table(cluster.name),
+        addresses=sorted({each.cluster_address for each in cluster.nodes}),
+        ports=runs(closed_ports(cluster)).replace(",", ", "),
+    )
+    # If the cluster's sshd runs on the same side, one of its steps closes the folder.
+    steps: list[Step] = [Closed()] if node.name in context.facts.unused_hosts else []
+    return [
+        *steps,
+        FileContent(FIREWALL_RULES, rules),
+        Firewall(cluster=cluster.name, rules=rules),
+    ]
+
+
 def _stale(context: Context, node: Node, steps: Sequence[Step], *places: str) -> list[Step]:
     """Removes files at these places that no step makes."""
     kept, there = {step.name for step in steps}, sorted(context.facts.installed[node.name].files)
@@ -135,6 +162,12 @@ SETUP: tuple[Phase, ...] = (
     ),
     Phase(name="environment", title="Write the environment of the ranks", steps=environment),
     Phase(name="resources", title="Write rank table and hostfile", steps=resources),
+    Phase(
+        name="firewall",
+        title="Close the ports of jobs to other machines",
+        steps=lambda _context, _node: (),
+        host_steps=firewall,
+    ),
 )
 
 
@@ -143,7 +176,7 @@ def step_names(context: Context, node: Node) -> frozenset[str]:
     return frozenset(
         step.name
         for phase in SETUP
-        for steps in (phase.sshd_steps, phase.steps)
+        for steps in (phase.sshd_steps, phase.steps, phase.host_steps)
         for step in steps(context, node)
     )
 

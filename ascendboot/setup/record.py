@@ -26,9 +26,10 @@ from ascendboot.model.cluster import (
     SshAccess,
 )
 from ascendboot.model.files import OwnFile
+from ascendboot.model.topology import Leaf
 from ascendboot.templates import digest as templates_digest
 
-_OF_NO_SETUP = ("source", "log_limit", "data")
+_OF_NO_SETUP = ("source", "log_limit", "loss_form", "data")
 """What a job reads in the inventory itself: nothing that setup installs depends on it."""
 
 
@@ -111,6 +112,8 @@ class SetupRecord:
     nodes: Mapping[str, NodeRecord]
     crosses_pods: bool = False
     """Whether the devices are in several super pods (A3)."""
+    leaves: Mapping[str, Leaf] = field(default_factory=dict)
+    """The leaf switches that LLDP showed, by node."""
 
     def why_outdated(self, cluster: Cluster) -> str | None:
         """Why the record does not match the inventory; None where it does."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from ascendboot.checks.containers import obstacles
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.facts.container import container_exec, container_query
-from ascendboot.facts.installed import base_script
+from ascendboot.facts.installed import base_script, firewall_table
 from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
@@ -44,6 +44,8 @@ class SideLeftovers:
     """Whether there are empty folders of its own."""
     foreign: tuple[str, ...]
     """Files in its folder that are not; they are never touched."""
+    table: str
+    """The cluster's own table of nft, with its family; may be empty."""
     sshd: int | None
     """Pid of the cluster's own sshd; None: it does not run."""
     code_files: int
@@ -56,7 +58,7 @@ class SideLeftovers:
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        values = by_kind(left, "base", "ours", "empty", "foreign", "sshd", "problem")
+        values = by_kind(left, "base", "ours", "empty", "foreign", "firewall", "sshd", "problem")
         of_code = by_kind(code, "files", "changed", "problem")
         return cls(
             container,
@@ -64,6 +66,7 @@ class SideLeftovers:
             files=int(values["ours"][0]),
             has_empty=bool(values["empty"]),
             foreign=tuple(values["foreign"]),
+            table="".join(values["firewall"]),
             sshd=int(values["sshd"][0]) if values["sshd"] else None,
             code_files=int(of_code["files"][0]) if of_code["files"] else 0,
             code_changed=tuple(of_code["changed"]),
@@ -73,7 +76,8 @@ class SideLeftovers:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        return self.sshd is None and not (self.files or self.has_empty or self.code_files)
+        parts = (self.files, self.has_empty, self.code_files, self.table)
+        return self.sshd is None and not any(parts)
 
     def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
         """What was or would be removed."""
@@ -85,6 +89,8 @@ class SideLeftovers:
             removed.append(("code", f"{would}removed{place}, {files}"))
         if self.sshd is not None:
             removed.append(("sshd", f"the cluster's sshd{place} {would}stopped"))
+        if self.table:
+            removed.append(("firewall", f"the table {self.table} of nft {would}removed"))
         if self.files or self.has_empty:
             words = f"{self.base}{place} {would}removed, {self.files} files of ascendboot"
             removed.append(("files", words))
@@ -122,29 +128,32 @@ class NodeLeftovers:
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        if not any(result.step in {"sshd", "files", "code"} for result in results):
+        if not any(result.step in {"sshd", "firewall", "files", "code"} for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
         return results
 
 
-def leftovers_commands(cluster: str, *, removes: bool = False) -> tuple[Command, Command]:
-    """The commands about the sent code, and about all else that ascendboot left.
+def leftovers_commands(
+    cluster: str, *, removes: bool = False, in_container: bool = False
+) -> tuple[Command, Command]:
+    """The commands about the sent code, and about all else that ascendboot left on one side.
 
     They look, or they end the cluster's sshd and remove what setup wrote and nobody changed.
     """
     verb, mode = ("remove", "remove") if removes else ("look for", "look")
 
-    def command(name: str, what: str) -> Command:
+    def command(name: str, what: str, **values: str) -> Command:
         return Command(
-            argv=("bash", "-c", base_script(cluster) + script(name, mode=mode)),
+            argv=("bash", "-c", base_script(cluster) + script(name, mode=mode, **values)),
             purpose=f"{verb} {what}",
             effect=Effect.WRITE if removes else Effect.READ,
             timeout_s=120.0,
         )
 
     code = command("setup-code-remove.sh", "the code that was sent")
-    return code, command("setup-reset.sh", "what ascendboot left")
+    side, table = "container" if in_container else "host", firewall_table(cluster)
+    return code, command("setup-reset.sh", "what ascendboot left", side=side, table=table)
 
 
 def by_kind(result: Result, *kinds: str) -> dict[str, list[str]]:
@@ -188,6 +197,7 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     answer = answer_to(fact, engines_result)
     container = container_exec(node, answer)
     if container is not None:
+        queries = leftovers_commands(cluster.name, in_container=True)
         *both, jobs = host.inside(container).run_all([*queries, jobs_query])
         parts = (SideLeftovers.read(container, *both), on_host)
         return NodeLeftovers(parts, probe_result(jobs))
@@ -304,8 +314,10 @@ class Reset:
 
     def _remove(self, node: Node, host: HostSide) -> NodeLeftovers:
         """Remove everything, the host side last. Returns what was there, with problems."""
-        commands, parts = leftovers_commands(self.progress.cluster.name, removes=True), []
+        cluster, parts = self.progress.cluster.name, []
         for part in self.found[node.name].parts:
+            inside = part.container is not None
+            commands = leftovers_commands(cluster, removes=True, in_container=inside)
             side = host.inside(part.container) if part.container else host
             parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
         return NodeLeftovers(tuple(parts), {})

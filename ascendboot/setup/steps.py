@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
 
-from ascendboot.facts.installed import Installed
+from ascendboot.facts.installed import Installed, NftTable, firewall_table
 from ascendboot.model import files
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite
@@ -170,6 +170,10 @@ class KeyPair(Step):
         return Change(summary=f"{self.name} {why}", commands=(make,))
 
 
+SSHD = "/usr/sbin/sshd"
+SSHD_CONFIG = "sshd/sshd_config"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sshd(Step):
     """The cluster's sshd runs with exactly `config` (the text of `sshd/sshd_config`)."""
@@ -195,9 +199,37 @@ class Sshd(Step):
 
     def start(self, installed: Installed) -> Command:
         """The command that starts it, in place of one that runs; sessions go on."""
-        digest = sha256(self.config.encode()).hexdigest()
-        text = script("setup-sshd.sh", b=installed.base, digest=digest, sshd=self.sshd)
-        return write_command("bash", "-c", text, purpose="start the cluster's sshd", timeout_s=20.0)
+        return start_sshd(installed, sha256(self.config.encode()).hexdigest(), self.sshd)
+
+
+def start_sshd(installed: Installed, config_sha256: str, sshd: str = SSHD) -> Command:
+    """The command that starts the cluster's sshd if its configuration has this digest."""
+    text = script("setup-sshd.sh", b=installed.base, digest=config_sha256, sshd=sshd)
+    return write_command("bash", "-c", text, purpose="start the cluster's sshd", timeout_s=20.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Firewall(Step):
+    """The cluster's own table of nft has exactly the rules in `env/firewall.nft`, or is absent."""
+
+    name: str = "firewall"
+    cluster: str
+    rules: str
+    """The text of that file; empty: there is no table."""
+
+    def check(self, installed: Installed) -> StepState:
+        """Satisfied by the table as nft listed it after these rules were loaded."""
+        table, state = firewall_table(self.cluster), (installed.firewall or NftTable("absent"))
+        wanted = NftTable("loaded", sha256(self.rules.encode()).hexdigest())
+        if not self.rules and state.state == "absent":
+            return Satisfied("is not there")
+        if self.rules and state == wanted:
+            return Satisfied("closes the ports of jobs to other machines")
+        why = {"absent": "is not loaded", "changed": "was changed"}.get(state.state, "is outdated")
+        mode = "load" if self.rules else "remove"
+        text = script("setup-firewall.sh", b=installed.base, table=table, mode=mode)
+        change = write_command("bash", "-c", text, purpose=f"{mode} the table inet {table} of nft")
+        return Change(summary=f"the table inet {table} of nft {why}", commands=(change,))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from ascendboot.checks import hosts as host_checks
 from ascendboot.checks.finding import Finding, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
+from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
 from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
 from ascendboot.facts.query import Answer, Fact, Unanswered, answer_to, query, value_of
@@ -60,7 +61,7 @@ class Surveyed:
 
 def installed_fact(cluster: Cluster) -> Fact[Installed]:
     """The query for what is installed on a node."""
-    return Fact(installed_query(cluster.name), parse_installed)
+    return Fact(installed_query(cluster.name, with_firewall=cluster.firewall), parse_installed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,8 @@ class Survey:
         )
         sides = {name: Sides(host, host) for name, host in hosts.items()}
         sides |= {name: answer.sides for name, answer in answers.items()}
+        # For all that follows: steps compare nodes with those of the cluster.
+        self.progress.cluster = self.cluster.with_leaves(leaves_by_lldp(self.cluster, facts.nodes))
         return Surveyed(facts, sides, self._check(facts, self._of_control(facts, sides)))
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
@@ -285,6 +288,7 @@ def cluster_findings(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[
         *(containers.container_rules, host_checks.host_rules, containers.code_rules),
         *(network.network_rules, devices.device_rules, network.port_rules, devices.product_rules),
         *(launchers.hccl_port_rules, launchers.hccl_setting_rules, launchers.resource_rules),
+        launchers.elastic_rules,
         *(rank_table.rank_table_rules, launchers.launcher_rules, host_checks.environment_rules),
         network.leaf_rules,
     )

@@ -12,6 +12,8 @@ from ascendboot.model.cluster import Node
 from ascendboot.model.files import Claims, fingerprint
 from ascendboot.setup.cluster_plan import Context
 from ascendboot.setup.steps import (
+    SSHD,
+    SSHD_CONFIG,
     Absent,
     CertificateFile,
     Closed,
@@ -54,7 +56,7 @@ def sshd(context: Context, node: Node) -> Sequence[Step]:
         )
         steps.append(FileContent(_ENTER, enter, 0o755))
     daemon = _daemon(context, node)
-    return [*steps, FileContent("sshd/sshd_config", daemon.config, 0o600), daemon]
+    return [*steps, FileContent(SSHD_CONFIG, daemon.config, 0o600), daemon]
 
 
 def _daemon(context: Context, node: Node) -> Sshd:
@@ -69,7 +71,7 @@ def _daemon(context: Context, node: Node) -> Sshd:
         enter=f"{base}/{_ENTER}" if context.cluster.serves_from_host(node) else None,
         user=context.user(node),
     )
-    return Sshd(sshd=server.path if server else "/usr/sbin/sshd", config=config)
+    return Sshd(sshd=server.path if server else SSHD, config=config)
 
 
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:

@@ -29,6 +29,7 @@ from ascendboot.supervise.policy import (
     FaultKind,
     Limits,
     NodeState,
+    Status,
     Treatment,
     after_fault,
     common_nodes,
@@ -47,6 +48,7 @@ NET_PERSISTS_S = 300.0
 """A fault of the network health alone stops a generation after this time."""
 EARLY_S = 120.0
 """A rank that ends earlier twice, with the same code and no step, has a bug."""
+NO_MORE: Mapping[str, object] = MappingProxyType({})
 CODE_GAVE_UP, CODE_NEEDS_OPERATOR, CODE_INTERRUPTED = 75, 93, 130
 
 
@@ -128,6 +130,21 @@ class Core:
     def end(self) -> End | None:
         """How supervision ended; None: it has not."""
         return self._m.end
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no further generation is launched: it has ended, or was interrupted."""
+        return self._m.end is not None or self._m.is_interrupted
+
+    @property
+    def step(self) -> int | None:
+        """The step of the newest checkpoint; None: none is known."""
+        return self._m.step
+
+    @property
+    def next_nodes(self) -> tuple[str, ...]:
+        """The nodes of a generation that would be launched now; empty: none is possible."""
+        return self._choose() or ()
 
     @property
     def due(self) -> float | None:
@@ -227,6 +244,21 @@ class Core:
             return ()
         return self._of_node(fault) if needs_node else self._of_job(fault)
 
+    @property
+    def persisting(self) -> tuple[Fault, ...]:
+        """Faults that stop the generation if they persist."""
+        return tuple(fault for _, fault in self._m.pending)
+
+    def passed(self, at: float, fault: Fault) -> tuple[Action, ...]:
+        """A persisting fault is not seen any more, and does not stop the generation."""
+        self._now(at)
+        m = self._m
+        left = [each for each in m.pending if each[1] != fault]
+        if len(left) < len(m.pending):
+            m.pending = left
+            self._event("passed", fault.shown, fault.node)
+        return ()
+
     def stopped(
         self, at: float, unverified: Collection[str], *, generation: int | None = None
     ) -> tuple[Action, ...]:
@@ -248,14 +280,19 @@ class Core:
         self._enter(State.DIAGNOSING, "no process of it is left")
         return self._diagnose() or self._wake()
 
-    def node_up(self, at: float, node: str) -> tuple[Action, ...]:
-        """The node answers, and its NPUs and links are healthy again."""
+    def node_up(self, at: float, *nodes: str) -> tuple[Action, ...]:
+        """The nodes answer, and their NPUs and links are healthy again."""
         self._now(at)
+        is_new = [self._came_up(node) for node in nodes]
+        return (self._reconsider() or self._wake()) if any(is_new) else ()
+
+    def _came_up(self, node: str) -> bool:
+        """Take note of a node that answers; whether this changes its condition."""
         m = self._m
         now = self._known(node)
         m.pending = [(due, fault) for due, fault in m.pending if fault.node != node]
         if now.status in ("healthy", "quarantined") or now.until is not None:
-            return ()
+            return False
         if node in m.excused:
             m.excused = [name for name in m.excused if name != node]
             self._set(node, healthy_again(now))
@@ -265,15 +302,16 @@ class Core:
             self._set(node, replace(now, status=status, until=until))
             if m.state is State.WAITING and not now.relapses:
                 m.deadline = max(m.deadline, until)
-        return self._reconsider() or self._wake()
+        return True
 
     def checkpoint(self, at: float, step: int) -> tuple[Action, ...]:
         """`step` is that of the newest complete checkpoint now."""
         self._now(at)
         m = self._m
         is_newer = step > m.best_step
-        m.step = step
-        self._event("checkpoint", f"step {step}")
+        if step != m.step:
+            m.step = step
+            self._event("checkpoint", f"step {step}")
         if not is_newer:
             return ()
         m.best_step = step
@@ -283,11 +321,16 @@ class Core:
             return ()
         return self._stop(self._by_operator("the number of nodes changes after this checkpoint"))
 
-    def quarantine(self, at: float, node: str, reason: str) -> tuple[Action, ...]:
-        """Do not use a node until it is released; stops a generation that uses it."""
+    def quarantine(
+        self, at: float, node: str, reason: str, *, status: Status = "quarantined"
+    ) -> tuple[Action, ...]:
+        """Do not use a node until it is released; stops a generation that uses it.
+
+        With the status `soft-quarantine` it is also used when it was well for some time.
+        """
         self._now(at)
         m = self._m
-        self._set(node, replace(self._known(node), status="quarantined", until=None, reason=reason))
+        self._set(node, replace(self._known(node), status=status, until=None, reason=reason))
         if m.state in ACTIVE and node in m.members:
             return self._stop(self._by_operator(f"{node} was quarantined: {reason}", node))
         return self._reconsider()
@@ -383,7 +426,7 @@ class Core:
         if treatment == "log":
             self._event("fault", fault.shown, fault.node)
             return ()
-        if fault.kind is FaultKind.NET_FAULT or treatment == "restart":
+        if fault.is_slow:
             return self._may_persist(fault)
         self._mark(fault, treatment)
         if treatment != "suspect" and fault.node in m.members:
@@ -462,7 +505,7 @@ class Core:
         if m.state is not State.DIAGNOSING or m.at < m.deadline:
             return ()
         cause = self._cause()
-        self._event("cause", cause.shown, cause.node)
+        self._event("cause", cause.shown, cause.node, {"kind": cause.kind.value})
         if cause.kind is FaultKind.PREEMPTED_BY_OPERATOR:
             m.exits = 0
             m.no_progress = 0 if m.best_step > m.step_at_launch else m.no_progress
@@ -512,12 +555,15 @@ class Core:
         m = self._m
         if cause.kind is not FaultKind.RANK_EXIT:
             return False
-        sign = (cause.exit_code, cause.rank, cause.step)
+        last, sign = m.last_exit, (cause.exit_code, cause.rank, cause.step)
         began = m.launched_at if m.launched_at is not None else cause.at
         is_early = cause.at - began <= EARLY_S
-        is_same = sign == m.last_exit
         m.last_exit = sign if cause.step is not None or is_early else None
-        return is_same and m.last_exit is not None
+        if last is None or m.last_exit is None:
+            return False
+        # Where several ranks end at once, it may be unknown which of them was the first.
+        is_rank = None in (last[1], cause.rank) or last[1] == cause.rank
+        return is_rank and (last[0], last[2]) == (cause.exit_code, cause.step)
 
     def _plan(self) -> tuple[Action, ...]:
         """Same nodes, spares, fewer nodes, or wait."""
@@ -544,26 +590,27 @@ class Core:
         m.not_before = m.at + delay_s
         m.launched_at, m.step_at_launch = None, m.best_step
         m.faults, m.pending = [], []
-        self._enter(State.LAUNCHING, f"{len(chosen)} nodes: {', '.join(chosen)}")
+        words = f"{len(chosen)} nodes: {', '.join(chosen)}"
+        self._enter(State.LAUNCHING, words, more={"nodes": list(chosen)})
         return Launch(m.generation, chosen, m.not_before, m.step)
 
     def _choose(self) -> tuple[str, ...] | None:
-        """The nodes of the largest legal world; None: there is none."""
+        """The nodes of the largest legal world; None: there is none.
+
+        Nodes that are used only if needed are added one by one until a job can start.
+        """
         m = self._m
-        healthy = self._healthy()
-        world = self._world(len(healthy))
-        others = self._if_needed()
-        for more in range(1, len(others) + 1) if world is None else ():
-            world = self._world(len(healthy) + more)
-            if world:
-                usable = {*healthy, *others[:more]}
-                healthy = [name for name in m.order if name in usable]
-                break
-        if world is None:
-            return None
-        others = [name for name in healthy if name != m.doubted]
-        chosen = self._picked(others, world.nodes) if len(others) >= world.nodes else ()
-        return chosen or self._picked(healthy, world.nodes) or None
+        usable, others = self._healthy(), self._if_needed()
+        for more in range(len(others) + 1):
+            names = [name for name in m.order if name in {*usable, *others[:more]}]
+            world = self._world(len(names))
+            if world is None:
+                continue
+            sure = [name for name in names if name != m.doubted]
+            chosen = self._picked(sure, world.nodes) if len(sure) >= world.nodes else ()
+            if chosen := chosen or self._picked(names, world.nodes):
+                return chosen
+        return None
 
     def _picked(self, candidates: Sequence[str], count: int) -> tuple[str, ...]:
         """So many of the candidates; empty if a job can start on none of them."""
@@ -643,11 +690,15 @@ class Core:
             self._m.nodes[name] = new
             self._event(f"node-{new.status}", new.reason, name)
 
-    def _enter(self, state: State, words: str, node: str = "") -> None:
+    def _enter(
+        self, state: State, words: str, node: str = "", more: Mapping[str, object] = NO_MORE
+    ) -> None:
         self._m.state = state
-        self._event(state.value.lower(), words, node)
+        self._event(state.value.lower(), words, node, more)
 
-    def _event(self, event: str, words: str, node: str = "") -> None:
+    def _event(
+        self, event: str, words: str, node: str = "", more: Mapping[str, object] = NO_MORE
+    ) -> None:
         m = self._m
         self._on_event(
             {
@@ -657,5 +708,6 @@ class Core:
                 "state": m.state.value,
                 "node": node,
                 "words": words,
+                **more,
             }
         )

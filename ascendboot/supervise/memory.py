@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cache
 from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -127,12 +128,14 @@ class Memory:
     end: End | None = None
 
 
-_MEMORY = TypeAdapter(Memory)
+@cache
+def _adapter() -> TypeAdapter[Memory]:
+    return TypeAdapter(Memory)
 
 
 def to_document(memory: Memory) -> dict[str, Any]:
     """Return the contents of the state file."""
-    return {"schema": SCHEMA, **_MEMORY.dump_python(memory, mode="json")}
+    return {"schema": SCHEMA, **_adapter().dump_python(memory, mode="json")}
 
 
 def from_document(document: Mapping[str, Any]) -> Memory:
@@ -148,7 +151,7 @@ def from_document(document: Mapping[str, Any]) -> Memory:
             "use the version of ascendboot that wrote it"
         )
     try:
-        return _MEMORY.validate_python(found)
+        return _adapter().validate_python(found)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

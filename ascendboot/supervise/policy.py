@@ -16,6 +16,8 @@ Treatment = Literal["log", "suspect", "restart", "drop", "quarantine"]
 
 DAY_S = 86400.0
 _SEVERE = ("alarm", "critical")
+TOOL_HANGS, CARD_DROPPED = "npu-tool-hang", "card-dropped"
+"""Our own codes: a vendor tool gave no answer in time; an NPU is no longer on the bus."""
 
 
 class Level(IntEnum):
@@ -104,6 +106,12 @@ class Fault:
     def severity(self) -> Level:
         """The level, from the table of codes if none is stated."""
         return level_of(self.codes, "Alarm") if self.level is None else self.level
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it stops a generation only after some time, or if a rank ends."""
+        is_npu = self.kind is FaultKind.NPU_FAULT
+        return self.kind is FaultKind.NET_FAULT or (is_npu and self.severity.treatment == "restart")
 
     @property
     def shown(self) -> str:

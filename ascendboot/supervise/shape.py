@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
 
-_BUFFERS = 2 * 9
-"""The elastic training page states the additional memory as HCCL_BUFFSIZE x 2 x 9."""
-
 
 @dataclass(frozen=True)
 class World:
@@ -78,14 +75,6 @@ def isolated_ranks(faulty: Collection[int], world: int, shape: Parallel) -> tupl
     inner = shape.tp * shape.cp
     bad = {rank // inner % dp for rank in faulty}
     return tuple(rank for rank in range(world) if rank // inner % dp in bad)
-
-
-def extra_memory_mib(buffsize_mb: int) -> int:
-    """Return how much more memory of each NPU in-process elastic training takes, at most, in MB.
-
-    Source: the elastic training page of MindCluster: HCCL_BUFFSIZE x 2 x 9.
-    """
-    return buffsize_mb * _BUFFERS
 
 
 def _divides(shape: Parallel, dp: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -13,6 +14,11 @@ from typing import Any
 
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.files import held, write_atomically
+from ascendboot.supervise.requests import Inbox
+
+
+class SupervisedError(UsageError):
+    """Another process supervises the job."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +37,35 @@ class Store:
         """One event per line, oldest first."""
         return self.folder / "events.jsonl"
 
+    @property
+    def inbox(self) -> Inbox:
+        """The requests to the process that supervises the job."""
+        return Inbox(self.folder / "requests")
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether a process supervises the job now."""
+        try:
+            with (self.folder / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
     @contextmanager
     def writing(self, since: str) -> Iterator[Writer]:
         """Be the one writer; `since` is the time now, for the message to a second one.
 
         Raises:
-            UsageError: another process supervises this job.
+            SupervisedError: another process supervises this job.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         holder = f"host {socket.gethostname()}, pid {os.getpid()}, since {since}"
         with held(self.folder / "lock", holder) as other:
             if other is not None:
-                raise UsageError(
+                raise SupervisedError(
                     f"{self.folder}: could not be supervised: another process does that already "
                     f"({other}); wait until it has ended, or end that process"
                 )
@@ -65,10 +88,21 @@ class Store:
         Raises:
             AscendbootError: a line is not an event.
         """
+        return self.events_from(0)[0]
+
+    def events_from(self, place: int) -> tuple[list[dict[str, Any]], int]:
+        """Read the complete events from a byte of the file on; return where the next one begins.
+
+        Raises:
+            AscendbootError: a line is not an event.
+        """
         if not self.events.exists():
-            return []
-        *lines, _torn = self.events.read_bytes().split(b"\n")
-        return [_parsed(line, f"{self.events}:{n}") for n, line in enumerate(lines, 1)]
+            return [], place
+        with self.events.open("rb") as file:
+            file.seek(place)
+            *lines, torn = (content := file.read()).split(b"\n")
+        found = [_parsed(line, f"{self.events}:{n}") for n, line in enumerate(lines, 1)]
+        return found, place + len(content) - len(torn)
 
     def _remove_torn_line(self) -> None:
         """Else the next event would continue the line of a supervisor that was killed."""

@@ -4,7 +4,10 @@
 # takes milliseconds on a busy node.
 # shellcheck source=templates/scripts/sshd-functions.sh
 . sshd-functions.sh
+# shellcheck source=templates/scripts/nft-functions.sh
+. nft-functions.sh
 : "${b:?}" "${owner_bytes:?}" "${certificate_bytes:?}" "${private?}" "${certificates?}"
+: "${with_firewall?}"
 echo "base $b"
 if [ -d "$b" ]; then real=$(cd -P -- "$b" && pwd); else real=$(readlink -m -- "$b"); fi
 [ "${real:-$b}" = "$b" ] || echo "leads $real"
@@ -56,4 +59,12 @@ fi
 for p in $(sshds_of_ours "${pid-}"); do
   echo "stray $p"
 done
+if [ -n "$with_firewall" ] || [ -e "$b/env/firewall.loaded" ]; then
+  if list_table; then
+    rules='' listed=''
+    read -r rules listed 2>/dev/null <"$b/env/firewall.loaded"
+    if [ "$(sum_of_table)" = "${listed:-none}" ]; then state="loaded $rules"; else state=changed; fi
+  fi
+  echo "firewall $state"
+fi
 echo end

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Queries the NPUs with npu-smi and hccn_tool; each call may take `call_s` seconds.
+# Queries the NPUs with npu-smi and hccn_tool; each call may take `call_s` seconds. Arguments: nothing,
+# or `lldp` and the ids of the devices whose LLDP neighbour is queried (none: all).
 # shellcheck source=templates/scripts/sections.sh
 . sections.sh
 # shellcheck source=templates/scripts/processes.sh
@@ -19,32 +20,7 @@ else
     section "$name" 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
   done
 fi
-ids=; column=; chips=; family=; ifs=$IFS; IFS=$'\n'
-# shellcheck disable=SC2206 # a here string would need a file; vendor-tools.sh sets -f
-lines=($output); IFS=$ifs
-for line in "${lines[@]}"; do
-  case $line in *'NPU ID'*'Chip Name'*)
-    line=${line//NPU ID/npu}; line=${line//Slot ID/slot}; line=${line//Chip ID/chip}
-    line=${line//Chip Logic ID/logic}; line=${line//Chip Phy-ID/physical}
-    i=0; for word in $line; do
-      case $word in physical) column=$i ;; logic) column=${column:-$i} ;; esac
-      i=$((i + 1))
-    done
-    continue ;;
-  esac
-  [ "$column" ] || continue
-  # shellcheck disable=SC2206 # likewise
-  cells=($line)
-  [ "${cells[0]}" != -1 ] || continue
-  # A3 has two chips on a card; a single one of that name is a 910
-  case $line in
-    *Ascend910_93*) family=a3 ;;
-    *' Ascend910' | *' Ascend910 '*) [ "${cells[1]}" = 0 ] || family=a3 ;;
-    *Ascend950*) family=a5 ;;
-  esac
-  case ${cells[column]-} in '' | *[!0-9]*) continue ;; esac
-  ids="$ids ${cells[column]}"; chips="$chips ${cells[column]}/${cells[0]}/${cells[1]}"
-done
+read_mapping "$output"
 if [ -z "$column" ]; then
   set +f
   for node in /dev/davinci[0-9]*; do
@@ -82,6 +58,13 @@ elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
 else
   section hccn_tool 127 \
     'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
+fi
+if [ "${1-}" = lldp ] && [ "$family" != a5 ] && [ "$found" ]; then
+  shift
+  used=$*
+  for id in ${used:-$ids}; do
+    query_vendor "$id/lldp" merged timeout -k 1 "$call_s" "$found" -i "$id" -lldp -g
+  done
 fi
 # Comes last: only a warning depends on it, and it must not use up the time of the others.
 [ -z "$npu_smi" ] || query_vendor table '' timeout -k 1 "$call_s" "$npu_smi" info

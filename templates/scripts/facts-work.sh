@@ -14,7 +14,7 @@ if locate mpirun /usr/local/openmpi/bin/mpirun; then version_of mpirun
 else section mpirun 127 'mpirun is neither on PATH nor in /usr/local/openmpi/bin'; fi
 while [ ! -e "$b" ] && [ -n "$b" ]; do b=${b%/*}; done
 query disk timeout -k 1 20 df -B1 --output=avail,itotal,iavail,target -- "${b:-/}" /tmp
-if [ -w "${b:-/}" ]; then section place 0 "${b:-/}"
+if [ -w "${b:-/}" ]; then section place 0 "$(timeout -k 1 5 stat -f -c %T -- "${b:-/}" || echo unknown)"
 else section place 1 "${USER:-this user} cannot write in ${b:-/}; is it mounted read-only?"; fi
 # In a container it holds what the image and `run -e` set; not every user may read it.
 if { : </proc/1/environ; } 2>/dev/null; then section first_process 0 readable

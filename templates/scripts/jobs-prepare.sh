@@ -77,10 +77,14 @@ fi
 [ "$bad" = 0 ] || { [ -z "$made" ] || rm -rf -- "$job"; exit 1; }
 bash -c "$write" && cd -- "$job" && {
   case $table in "$job"/*) check_table ;; esac
+  folders=()
   for file in "$@" events made ending open; do
     case $file in *.log) : >"${file%.log}.marks" ;; esac
+    case $file in rank.*.log) folders+=("${file%.log}.plog") ;; esac
     : >"$file" || break
   done
+  # For the own logs of the NPU software.
+  [ "${#folders[@]}" = 0 ] || mkdir -m 0700 -- "${folders[@]}"
   # The end of the job must find room even when the disk fills up.
   fallocate -n -l 524288 events 2>/dev/null
   # rank-exec compares this count at the end of a rank: did the OOM killer end processes meanwhile?

@@ -4,8 +4,8 @@
 # ids it prints of every job only what still runs.
 # Prints `process PID JOB_ID` for each process that carries a job's id; for each job `job JOB_ID`,
 # `event …` for each of its events, `alive WHO NUMBER PID` for those that still run; as details
-# `silent SECONDS NAME` since a log was last written, `last NAME TEXT`, and `use …` (rates in
-# rank-usage.sh); then `end`.
+# `silent SECONDS NAME` since a log was last written, `last NAME TEXT`, `loss NAME TEXT` for a loss of
+# nan or inf in the end of a log, and `use …` (rates in rank-usage.sh); then `end`.
 jobs=$1 details=$2; shift 2
 # shellcheck source=templates/scripts/processes.sh
 . processes.sh
@@ -34,6 +34,8 @@ print_last_lines() {
     line=$(tail -c 4096 -- "$log" | tr -d '\0' | tail -n 1)
     line=${line%"${line##*[!$'\r']}"} line=${line##*$'\r'}
     printf 'last %s %s\n' "${log##*/}" "${line:0:400}"
+    line=$(tail -c 65536 -- "$log" | tr '\0\r' '\n' | LC_ALL=C grep -aim 1 -E 'loss.{0,24}(nan|inf)')
+    [ -z "$line" ] || printf 'loss %s %s\n' "${log##*/}" "${line:0:1000}"
   done
 }
 

@@ -1,5 +1,5 @@
-# Prints the versions of Python and of PACKAGES, which stands before this text, and those of them that
-# a script imports. Arguments: a module that must be there, and the script, or "" for none of them.
+# Prints the versions of Python and of PACKAGES, which stands before this text, those of them that
+# a script imports, and whether it calls one of SPAWNS. Arguments: a module that must be there, and the script, or "" for none of them.
 # importlib.metadata needs Python 3.8 and 30 ms; the folders beside a package give the same versions.
 # No package is imported: a framework takes seconds.
 import os, sys
@@ -22,6 +22,8 @@ try:
     lines = open(script, encoding="utf-8", errors="replace").readlines() if script else []
 except OSError:
     lines = []
+if any(word in line.partition("#")[0] for line in lines for word in SPAWNS):
+    print("spawns ranks")
 for line in lines:
     words = line.replace(",", " ").split()
     if words[:1] == ["from"]:

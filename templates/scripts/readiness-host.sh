@@ -9,16 +9,6 @@
 . processes.sh
 # shellcheck source=templates/scripts/vendor-tools.sh
 . vendor-tools.sh
-# In a table without physical ids the NPU ids stand for them if they count up from 0, as does the
-# single id of a 950. Otherwise npu-smi runs once more, which takes time.
-counts_up() {
-  local bar id name next=0
-  case $1 in *Phy-ID*) return ;; esac
-  while read -r bar id name _; do
-    case $bar$id in '|' | '|'*[!0-9]* | [!\|]*) continue ;; esac
-    case $name in *[!0-9\|]*) [ "$id" = "$next" ] || return 1; next=$((next + 1)) ;; esac
-  done <<<"${1%%Process id*}"
-}
 : "${call_s:?}"
 processes=$1 questions=$2 linked=$3 pods=$4; shift 4
 table=

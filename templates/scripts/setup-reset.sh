@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Lists what ascendboot left in the cluster's folder `b`, and removes it where `mode` is remove.
-: "${b:?}" "${mode:?}"
+: "${b:?}" "${mode:?}" "${side:?}"
 # shellcheck source=templates/scripts/processes.sh
 . processes.sh
+# shellcheck source=templates/scripts/nft-functions.sh
+. nft-functions.sh
 shopt -s extglob
 declare -A made of_job
 loaded='' ours=() foreign=() empty=()
@@ -14,14 +16,14 @@ is_of_job() {  # job, path in its folder
     while IFS= read -r line; do [ -z "$line" ] || of_job[$line]=1; done 2>/dev/null <"jobs/$1/made"
   fi
   [ -n "${of_job[./$2]-}" ] && return 0
-  case $2 in +([0-9a-f])/beat | torchelastic/*) return 0 ;; esac
+  case $2 in +([0-9a-f])/beat | torchelastic/* | rank.+([0-9]).plog/*) return 0 ;; esac
   return 1
 }
 is_ours() {
   local rest
   case $1 in
     made | lock | trust/cluster_key | trust/.new.??????/*) return 0 ;;
-    sshd/@(made|sshd.pid|started|started.new|sshd.log|host_key) | sshd/.new.??????/*) return 0 ;;
+    env/@(firewall.loaded|firewall.loaded.new) | sshd/@(made|sshd.pid|started|started.new|sshd.log|host_key) | sshd/.new.??????/*) return 0 ;;
     code/@(pushed|links|folders|incoming|stage)) return 0 ;;
     jobs/*/*)
       rest=${1#jobs/}
@@ -34,7 +36,7 @@ is_our_folder() {
   case $1 in
     code | jobs | sshd | trust | env | resources | @(sshd|trust)/.new.??????) return 0 ;;
     jobs/*/*)
-      case ${1#jobs/*/} in code | torchelastic | torchelastic/* | +([0-9a-f])) return 0 ;; esac
+      case ${1#jobs/*/} in code | torchelastic | torchelastic/* | rank.+([0-9]).plog | rank.+([0-9]).plog/* | +([0-9a-f])) return 0 ;; esac
       return 1 ;;
     jobs/*) return 0 ;;
   esac
@@ -93,5 +95,10 @@ if [ -d "$b" ] && [ "${#ours[@]} ${#empty[@]} ${#foreign[@]}" = '0 0 0' ]; then 
 [ "${#empty[@]}" = 0 ] || echo empty
 for path in "${foreign[@]}"; do printf 'foreign %q\n' "$path"; done
 if find_sshd; then echo "sshd $sshd"; fi
+if [ "$side" = host ] && list_table; then
+  echo "firewall inet $table"
+  [ "$mode" != remove ] || "$nft" delete table inet "$table" 2>/dev/null ||
+    echo "problem could not remove the table inet $table of nft"
+fi
 [ "$mode" != remove ] || [ ! -d "$b" ] || take_back
 echo end

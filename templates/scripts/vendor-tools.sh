@@ -28,6 +28,60 @@ query_vendor() {
   section "$name" "$code" "$output"
   [ "${#output}" -le "$most" ] || output=
 }
+# In a table without physical ids the NPU ids stand for them if they count up from 0, as does the
+# single id of a 950. Otherwise npu-smi runs once more, which takes time.
+counts_up() { # TABLE
+  local bar id name next=0
+  case $1 in *Phy-ID*) return ;; esac
+  while read -r bar id name _; do
+    case $bar$id in '|' | '|'*[!0-9]* | [!\|]*) continue ;; esac
+    case $name in *[!0-9\|]*) [ "$id" = "$next" ] || return 1; next=$((next + 1)) ;; esac
+  done <<<"${1%%Process id*}"
+}
+# read_ill TABLE: sets `ill` to the ids of NPUs that `npu-smi info` does not show as OK
+# shellcheck disable=SC2034 # variables are results
+read_ill() {
+  local first second third word
+  ill=
+  while IFS='|' read -r _ first second third _; do
+    first=${first#"${first%%[0-9]*}"}; first=${first%%[!0-9]*}
+    for word in $second $third; do
+      case $first$word in [0-9]*Warning | [0-9]*Alarm | [0-9]*Critical | [0-9]*UNKNOWN) ill+=" $first" ;; esac
+    done
+  done <<<"${1%%Process id*}"
+}
+# read_mapping TEXT: sets `ids`, the physical ids that `npu-smi info -m` lists, `chips` (ID/NPU/CHIP
+# of each), `family` (a3, a5 or nothing) and `column` (empty: the text is not understood)
+# shellcheck disable=SC2034 # variables are results
+read_mapping() {
+  local lines line cells word i ifs=$IFS
+  ids=; column=; chips=; family=; IFS=$'\n'
+  # shellcheck disable=SC2206 # a here string would need a file, and set -f is on
+  lines=($1); IFS=$ifs
+  for line in "${lines[@]}"; do
+    case $line in *'NPU ID'*'Chip Name'*)
+      line=${line//NPU ID/npu}; line=${line//Slot ID/slot}; line=${line//Chip ID/chip}
+      line=${line//Chip Logic ID/logic}; line=${line//Chip Phy-ID/physical}
+      i=0; for word in $line; do
+        case $word in physical) column=$i ;; logic) column=${column:-$i} ;; esac
+        i=$((i + 1))
+      done
+      continue ;;
+    esac
+    [ "$column" ] || continue
+    # shellcheck disable=SC2206 # likewise
+    cells=($line)
+    [ "${cells[0]}" != -1 ] || continue
+    # A3 has two chips on a card; a single one of that name is a 910
+    case $line in
+      *Ascend910_93*) family=a3 ;;
+      *' Ascend910' | *' Ascend910 '*) [ "${cells[1]}" = 0 ] || family=a3 ;;
+      *Ascend950*) family=a5 ;;
+    esac
+    case ${cells[column]-} in '' | *[!0-9]*) continue ;; esac
+    ids="$ids ${cells[column]}"; chips="$chips ${cells[column]}/${cells[0]}/${cells[1]}"
+  done
+}
 for lib in /usr/local/Ascend/driver/lib64{,/driver,/common}; do
   [ -d "$lib" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib"
 done

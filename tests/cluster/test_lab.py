@@ -70,6 +70,16 @@ def test_what_a_node_writes_stays_there(practice_cluster: Lab) -> None:
     assert [place for place in places if Path(place).exists()] == []
 
 
+def test_all_nodes_have_one_shared_folder(practice_cluster: Lab) -> None:
+    lab = practice_cluster
+    lab.exec("lab-1", ["bash", "-c", "echo from lab-1 >/shared/note"])
+    try:
+        assert lab.exec("lab-2", ["cat", "/shared/note"]).stdout == b"from lab-1\n"
+    finally:
+        lab.exec("lab-2", ["rm", "/shared/note"])
+    assert not Path("/shared/note").exists()
+
+
 @pytest.mark.parametrize(
     "argv",
     [

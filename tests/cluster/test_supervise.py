@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,9 @@ from ascendboot.lab.cluster import Lab
 from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
-from tests.cluster.operating import Operator
+from tests.cluster.operating import BASE, PROGRAM, Operator
+from tests.needs import LONG, missing
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 GENERATIONS = """\
@@ -92,27 +97,133 @@ def test_a_job_survives_a_failed_rank_and_the_loss_of_its_primary(operator: Oper
     assert operator.call("status", "--job", f"{run.name}.g3", "--json").code == 0
 
 
-def test_after_train_was_killed_another_one_continues_the_job(operator: Operator) -> None:
-    text = 'import os, time\nprint("began", flush=True)\n'
-    text += 'time.sleep(1000 if os.environ["ASCENDBOOT_GENERATION"] == "1" else 0)\n'
-    (operator.lab.directory / "long.py").write_text(text)
-    job = operator.start("train", "long.py", "--supervise")
-    assert job.stdout is not None
-    assert any(line.startswith("lab-3:4 | began") for line in job.stdout)
-    second = operator.call("train", "long.py", "--resume", latest(operator).name)
+WAITS = """\
+import os, pathlib, signal, time
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("began", os.getpid(), flush=True)
+while not pathlib.Path("/var/lib/go").exists():
+    time.sleep(0.05)
+print("ends", os.getpid(), flush=True)
+"""
+PIDS = re.compile(r"^(lab-\d:\d \|) (?:began|ends) (\d+)$", re.MULTILINE)
+
+
+def killed_while_it_runs(operator: Operator, ranks: int = 6) -> tuple[str, set[tuple[str, str]]]:
+    """A supervised job whose `train` was killed: its id, and the pid of each of its ranks."""
+    (operator.lab.directory / "waits.py").write_text(WAITS)
+    operator.on_all("rm -f /var/lib/go")
+    train = operator.start("train", "waits.py", "--supervise", "--grace", "1")
+    assert train.stdout is not None
+    begun = {PIDS.findall(train.stdout.readline())[0] for _ in range(ranks)}
+    train.kill()
+    train.communicate()
+    assert set(operator.job_processes()) == {"lab-1", "lab-2", "lab-3"}
+    return latest(operator).name, begun
+
+
+def test_after_train_was_killed_another_one_follows_the_generation_that_runs(
+    operator: Operator,
+) -> None:
+    job, begun = killed_while_it_runs(operator)
+    train = operator.start("train", "waits.py", "--resume", job)
+    assert train.stderr is not None
+    assert train.stderr.readline() == "generation 1: is followed again on lab-[1-3]\n"
+    second = operator.call("train", "waits.py", "--resume", job)
     assert "could not be supervised: another process does that already" in second.err
-    job.kill()
-    job.communicate()
-    assert operator.job_processes() != {}
-    ended = operator.call("train", "long.py", "--resume", latest(operator, -2).name)
+    operator.sh("lab-1", "touch /var/lib/go")
+    assert train.stdout is not None
+    ended = {PIDS.findall(train.stdout.readline())[0] for _ in range(2)}
+    train.kill()
+    train.communicate()
+    operator.on_all("touch /var/lib/go")
+    events = f"{BASE}/jobs/{job}.g1/events"
+    operator.sh("lab-1", f"until grep -q '^launcher - exit' {events}; do sleep 0.05; done")
+    last = operator.call("train", "waits.py", "--resume", job)
+    assert last.code == 0, last.err
+    assert ended | set(PIDS.findall(last.out)) == begun
+    assert "began" not in last.out
+    assert "generation 2" not in last.err
+    assert f"job {job}.g1 succeeded after " in last.err
+
+
+def test_a_generation_that_is_not_whole_is_ended_and_the_next_one_started(
+    operator: Operator,
+) -> None:
+    job, _ = killed_while_it_runs(operator)
+    pids = f"sed -n 's/^[ls][a-z]* - pid \\([0-9]*\\) .*/\\1/p' {BASE}/jobs/{job}.g1/events"
+    operator.sh("lab-1", f"kill -9 $({pids})")
+    operator.on_all("touch /var/lib/go")
+    ended = operator.call("train", "waits.py", "--resume", job)
     assert ended.code == 0, ended.err
+    assert "generation 1: cannot be followed again: lab-" in ended.err
     assert "generation 1: is ended on lab-[1-3]" in ended.err
-    assert "lab-1:0 | began" in ended.out
+    assert "generation 2: 6 ranks on 3 nodes" in ended.err
+    # A launcher of the first generation that went on only now starts no rank.
+    forget = f"cd {BASE}/jobs/{job}.g1; sed -i '/ stop at /d' events"
+    operator.sh("lab-1", f"{forget}; bash launch.sh; true")
+    logs = operator.sh("lab-1", f"cat {BASE}/jobs/{job}.g1/*.log")
+    assert "generation 2 of the job has begun on this node" in logs
+    assert operator.job_processes() == {}
+
+
+def alarm(operator: Operator, node: str, codes: str) -> None:
+    """Let a device report Alarm with these codes."""
+    operator.put(node, "/usr/local/Ascend/lab/faults/npu-alarm.0", codes, "644")
+
+
+def wait_for(path: Path, *patterns: str) -> None:
+    """Wait until lines of a file match all of these."""
+    wait = 'for p in "${@:2}"; do until grep -q -- "$p" "$1"; do sleep 0.1; done; done'
+    argv = ["timeout", "60", "bash", "-c", wait, "wait", str(path), *patterns]
+    assert subprocess.run(argv, check=False).returncode == 0, path.read_text()
+
+
+TOOL = "/usr/local/bin/npu-smi"
+
+
+def test_each_fault_of_a_node_ends_as_it_should(operator: Operator) -> None:
+    (operator.lab.directory / "waits.py").write_text(WAITS)
+    operator.on_all("rm -f /var/lib/go")
+    train = operator.start("train", "waits.py", "--supervise", "--grace", "1")
+    assert train.stdout is not None
+    lines = [train.stdout.readline() for _ in range(6)]
+    events = latest(operator) / "supervise/events.jsonl"
+    operator.sh("lab-1", f"cp {TOOL} /root/npu-smi; echo 'exec sleep 60' >{TOOL}")
+    alarm(operator, "lab-2", "A4025021")  # NotHandle
+    alarm(operator, "lab-3", "80C98000")  # RestartRequest
+    wait_for(events, "lab-1 (npu-tool-hang)", "lab-2 (A4025021)", "lab-3 (80C98000)")
+    operator.sh("lab-1", f"cat /root/npu-smi >{TOOL}")
+    for node in ("lab-2", "lab-3"):
+        operator.lab.undo(node, "npu-alarm")
+    operator.lab.fault("lab-3", "disk-full")
+    try:
+        first = next(PIDS.findall(line)[0] for line in lines if line.startswith("lab-1:0 "))
+        operator.sh("lab-1", f"kill -9 {first[1]}")
+        begun = [train.stdout.readline()[:6] for _ in range(2)]
+        operator.sh("lab-2", "touch /var/lib/go")
+        err = train.communicate(timeout=60)[1]
+    finally:
+        operator.lab.undo("lab-3", "disk-full")
+    assert (train.returncode, begun) == (0, ["lab-2:", "lab-2:"]), err
+    assert "lab-3: cannot take part: " in err
+    assert "2 ranks on 1 node: lab-2" in err
+    seen = [json.loads(line) for line in events.read_text().splitlines()]
+    of_nodes = [(e["event"], e["node"]) for e in seen if e["node"]]
+    assert of_nodes[:4] == [
+        ("fault", "lab-1"),
+        ("node-suspect", "lab-1"),
+        ("fault", "lab-2"),
+        ("fault", "lab-3"),
+    ]
+    causes = [e["words"] for e in seen if e["event"] == "cause"]
+    assert causes[0] == "npu-fault on lab-3 (80C98000): device 0 is Alarm"
     assert operator.job_processes() == {}
 
 
 def test_a_bug_is_not_started_again_and_again(operator: Operator) -> None:
-    (operator.lab.directory / "bug.py").write_text("raise SystemExit(3)\n")
+    text = 'import os, time\ntime.sleep(1000 * int(os.environ["RANK"]))\nraise SystemExit(3)\n'
+    (operator.lab.directory / "bug.py").write_text(text)
     ended = operator.call("train", "bug.py", "--supervise")
     assert ended.code == 93, ended.err
     assert "generation 2: " in ended.err
@@ -122,3 +233,373 @@ def test_a_bug_is_not_started_again_and_again(operator: Operator) -> None:
     assert (too_many.code, "could not supervise the job: " in too_many.err) == (125, True)
     refused = operator.call("train", "bug.py", "--supervise", "--detach")
     assert (refused.code, "--supervise: does not work with --detach" in refused.err) == (125, True)
+
+
+def test_a_node_is_quarantined_and_released_while_its_job_runs(operator: Operator) -> None:
+    operator.on_all("rm -rf /var/lib/checkpoints /var/lib/finish")
+    text = "import os, pathlib, time\n"
+    text += 'print("generation", os.environ["ASCENDBOOT_GENERATION"], flush=True)\n'
+    text += 'while not pathlib.Path("/var/lib/finish").exists(): time.sleep(0.1)\n'
+    (operator.lab.directory / "wait.py").write_text(text)
+    outputs = ("--metrics", "job.prom", "--on-event", "tee -a events.json")
+    job = operator.start("train", "wait.py", "--supervise", *outputs)
+    assert job.stdout is not None
+    assert any("lab-3:5 | generation 1\n" in line for line in job.stdout)
+    follower = operator.start("events", "--follow")
+    quarantined = operator.call("quarantine", "lab-3", "--reason", "loud")
+    assert quarantined.out == (
+        "quarantined lab-3: generation 1 ends, the next one starts on lab-[1-2]\n"
+    ), quarantined.err
+    assert any("lab-2:3 | generation 2\n" in line for line in job.stdout)
+    state = operator.call("status", "--json").json["supervision"]
+    assert (state["generation"], state["members"]) == (2, ["lab-1", "lab-2"])
+    assert state["nodes"]["lab-3"] == {"status": "quarantined", "reason": "loud"}
+    released = operator.call("release", "lab-3")
+    assert released.out == (
+        "released lab-3: generation 2 ends at its next checkpoint; then lab-[1-3]; checkpoints are"
+        " on local disks: first copy the newest one to the nodes that lack it, or the job begins at"
+        " an older step\n"
+    ), released.err
+    operator.on_all("touch /var/lib/finish")
+    _, err = job.communicate(timeout=60)
+    assert job.returncode == 0, err
+    assert "quarantined lab-3: generation 1 ends" in err
+    assert re.search(r"^  g2  \|.*=\| .* lab-\[1-2\] the job has completed$", err, re.MULTILINE)
+    out, _ = follower.communicate(timeout=10)
+    shown = [line.split(" ", 1)[1] for line in out.splitlines()]
+    assert "g1 node-quarantined: lab-3: loud" in shown
+    assert "g2 draining: from 2 to 3 nodes at the next checkpoint" in shown
+    assert (follower.returncode, shown[-1]) == (0, "g2 done: the job has completed")
+    passed_on = (operator.lab.directory / "events.json").read_text()
+    assert passed_on == (latest(operator) / "supervise/events.jsonl").read_text().replace("\n", "")
+    figures = (operator.lab.directory / "job.prom").read_text().splitlines()
+    job_id = latest(operator).name
+    assert f'ascendboot_job_state{{job="{job_id}",state="done"}} 1' in figures
+    assert f'ascendboot_job_nodes{{job="{job_id}",status="healthy"}} 3' in figures
+    shown_later = operator.call("status", "--job", job_id, "--json").json
+    assert shown_later["job_id"] == f"{job_id}.g2"
+    (first, second) = shown_later["supervision"]["generations"]
+    assert (first["kind"], second["exit_code"]) == ("preempted-by-operator", 0)
+    ended = operator.call("release", "lab-3")
+    assert (ended.code, "has ended or is being ended" in ended.err) == (2, True)
+
+
+ENDLESS = """\
+import os, pathlib, time
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+folder = pathlib.Path("/shared/steps")
+step = int(os.environ.get("ASCENDBOOT_RESUME_STEP", 0))
+print("generation", os.environ["ASCENDBOOT_GENERATION"], "on", world.size, flush=True)
+while not world.bcast(pathlib.Path("/shared/end").exists()):
+    time.sleep(0.2)
+    step += 1
+    if world.rank == 0:
+        print("step", step, flush=True)
+        (folder / "step.new").write_bytes(b"weights")
+        (folder / "step.new").rename(folder / f"step_{step}.pt")
+        (folder / f"step_{step - 50}.pt").unlink(missing_ok=True)
+"""
+CUT_OFF = """\
+table inet cut {
+  set nodes { type ipv4_addr; flags timeout; elements = { NODES } }
+  chain in { type filter hook input priority 0; ip saddr @nodes drop; }
+  chain out { type filter hook output priority 0; ip daddr @nodes drop; }
+}
+"""
+"""This machine and the nodes do not reach each other for some time."""
+
+
+@pytest.fixture
+def sharing(operator: Operator) -> Operator:
+    """The nodes have a shared folder of checkpoints; the job ends when you create /shared/end."""
+    rules = {"kind": "torch", "dir": "/shared/steps", "reshardable": True, "shared": True}
+    ended = operator.setup(inventory=operator.inventory("shared.yaml", checkpoint=rules))
+    assert ended.code == 0, ended.err
+    operator.sh("lab-1", "rm -rf /shared/*; mkdir /shared/steps")
+    (operator.lab.directory / "endless.py").write_text(ENDLESS)
+    return operator
+
+
+def until_line(job: subprocess.Popen[str], line: str) -> None:
+    """Read what the ranks print up to a line of any of them."""
+    assert job.stdout is not None
+    assert any(each.endswith(f" | {line}\n") for each in job.stdout), line
+
+
+def events(operator: Operator) -> list[str]:
+    """The events of the job so far, each with its node."""
+    path = latest(operator) / "supervise/events.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [f"{event['event']} {event['node']}".strip() for event in found]
+
+
+def finish(operator: Operator, job: subprocess.Popen[str]) -> str:
+    """Let the job end; what `train` prints about it."""
+    operator.sh("lab-1", "touch /shared/end")
+    _, err = job.communicate(timeout=100)
+    assert job.returncode == 0, err
+    assert operator.job_processes() == {}
+    return err
+
+
+def test_most_nodes_without_a_network_return_after_their_ranks_have_ended(
+    sharing: Operator,
+) -> None:
+    job = sharing.start("train", "endless.py", "--supervise")
+    until_line(job, "generation 1 on 6")
+    cut = ("lab-2", "lab-3")
+    for node in cut:
+        sharing.sh(node, "ip link set eth0 down")
+    try:
+        until_line(job, "generation 2 on 2")
+    finally:
+        for node in cut:
+            sharing.sh(node, "ip link set eth0 up")
+    until_line(job, "generation 3 on 6")
+    err = finish(sharing, job)
+    seen = events(sharing)
+    assert {"node-absent lab-2", "node-absent lab-3", "node-healthy lab-3"} <= {*seen}
+    assert any(event.startswith("common-cause lab-") for event in seen)
+    assert "generation 3: 6 ranks on 3 nodes: lab-[1-3]" in err
+
+
+@contextmanager
+def without_this_machine(lab: Lab, seconds: int) -> Iterator[None]:
+    """For some seconds, or until the block ends, no node reaches this machine or is reached."""
+    nft = shutil.which("nft")
+    if nft is None:
+        missing("there is no nft on this machine (Debian package nftables)")
+    nodes = ", ".join(f"{node.address} timeout {seconds}s" for node in lab.nodes)
+    subprocess.run([nft, "-f", "-"], input=CUT_OFF.replace("NODES", nodes), text=True, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([nft, "delete", "table", "inet", "cut"], check=True)
+
+
+@LONG
+def test_a_job_does_not_need_the_network_of_this_machine(sharing: Operator) -> None:
+    job = sharing.start("train", "endless.py", "--supervise")
+    until_line(job, "generation 1 on 6")
+    with without_this_machine(sharing.lab, 12):
+        until_line(job, "step 100")
+    err = finish(sharing, job)
+    assert re.findall(r"(lab-\d): its connection was lost, and was reopened after 1\d s\n", err)
+    assert "generation 2: " not in err
+
+
+@LONG
+def test_a_job_starts_again_once_this_machine_has_a_network_after_five_minutes(
+    sharing: Operator,
+) -> None:
+    job = sharing.start("train", "endless.py", "--supervise")
+    until_line(job, "generation 1 on 6")
+    with without_this_machine(sharing.lab, 340):
+        until_line(job, "generation 2 on 6")
+    finish(sharing, job)
+    assert any(event.startswith("common-cause lab-") for event in events(sharing))
+
+
+@LONG
+def test_one_node_without_a_network_is_left_out_until_it_has_one(sharing: Operator) -> None:
+    job = sharing.start("train", "endless.py", "--supervise", "--stable-for", "5s")
+    until_line(job, "generation 1 on 6")
+    sharing.sh("lab-3", "ip link set eth0 down")
+    try:
+        until_line(job, "generation 2 on 4")
+    finally:
+        sharing.sh("lab-3", "ip link set eth0 up")
+    until_line(job, "generation 3 on 6")
+    err = finish(sharing, job)
+    assert "generation 2: 4 ranks on 2 nodes: lab-[1-2]" in err
+
+
+@LONG
+def test_a_link_that_is_down_for_10_s_is_ignored_and_one_that_stays_down_is_not(
+    sharing: Operator,
+) -> None:
+    job = sharing.start("train", "endless.py", "--supervise")
+    until_line(job, "generation 1 on 6")
+    until_line(job, "step 20")
+    sharing.lab.fault("lab-3", "link-down", device=0)
+    until_line(job, "step 70")
+    sharing.lab.undo("lab-3", "link-down", device=0)
+    until_line(job, "step 220")
+    assert [event for event in events(sharing) if "lab-3" in event] == []
+    sharing.lab.fault("lab-3", "link-down", device=0)
+    try:
+        until_line(job, "generation 2 on 4")
+    finally:
+        sharing.lab.undo("lab-3", "link-down", device=0)
+    finish(sharing, job)
+    assert [event for event in events(sharing) if "cause" in event] == ["cause lab-3"]
+
+
+@LONG
+def test_a_code_on_two_nodes_excludes_none_and_an_unknown_code_excludes_its_node(
+    sharing: Operator,
+) -> None:
+    job = sharing.start("train", "endless.py", "--supervise")
+    until_line(job, "generation 1 on 6")
+    for node in ("lab-2", "lab-3"):
+        alarm(sharing, node, "8C03A000")  # RestartNPU
+    wait_for(latest(sharing) / "supervise/events.jsonl", "common-cause")
+    for node in ("lab-2", "lab-3"):
+        sharing.lab.undo(node, "npu-alarm")
+    until_line(job, "generation 2 on 6")
+    until_line(job, "step 250")  # what two nodes have within 30 s has a common cause
+    alarm(sharing, "lab-3", "0BADC0DE")
+    until_line(job, "generation 3 on 4")
+    sharing.lab.undo("lab-3", "npu-alarm")
+    finish(sharing, job)
+    assert "node-quarantined lab-3" in events(sharing)
+    assert "node-quarantined lab-2" not in events(sharing)
+
+
+CHECKPOINTS = """\
+import os, pathlib, time
+
+folder = pathlib.Path("/var/lib/checkpoints")
+folder.mkdir(exist_ok=True)
+print("from", os.environ.get("ASCENDBOOT_RESUME_STEP"), flush=True)
+if os.environ["ASCENDBOOT_GENERATION"] == "1":
+    (folder / "step_20.pt").write_bytes(b"weights")
+    (folder / "step_60.pt").touch()
+    if int(os.environ["RANK"]) >= 4:
+        (folder / "step_40.pt").write_bytes(b"weights")
+    print("saved", flush=True)
+    time.sleep(1000)
+"""
+
+
+@LONG
+def test_a_checkpoint_that_is_incomplete_or_lost_with_its_node_is_not_used(
+    operator: Operator,
+) -> None:
+    rules = {"kind": "torch", "dir": "/var/lib/checkpoints", "reshardable": True}
+    ended = operator.setup(inventory=operator.inventory("local.yaml", checkpoint=rules))
+    assert ended.code == 0, ended.err
+    operator.on_all("rm -rf /var/lib/checkpoints")
+    (operator.lab.directory / "checkpoints.py").write_text(CHECKPOINTS)
+    job = operator.start("train", "checkpoints.py", "--supervise")
+    assert job.stdout is not None
+    for _ in range(6):
+        until_line(job, "saved")
+    wait_for(latest(operator) / "supervise/events.jsonl", '"checkpoint"')
+    operator.lab.fault("lab-3", "node-down")
+    try:
+        out, err = job.communicate(timeout=100)
+    finally:
+        operator.lab.undo("lab-3", "node-down")
+    assert job.returncode == 0, err
+    assert out.count(" | from 20\n") == 4
+    assert (
+        "step 40 died with lab-3 (its folder is local); the newest that is left is step 20" in err
+    )
+    assert "step_60.pt" in err
+
+
+@LONG
+def test_a_job_without_checkpoints_ends_after_three_failed_generations(
+    operator: Operator,
+) -> None:
+    operator.on_all("rm -rf /var/lib/checkpoints /shared/*")
+    text = "import os, time\n"
+    text += 'if os.environ["RANK"] == os.environ["ASCENDBOOT_GENERATION"]: os._exit(5)\n'
+    text += "time.sleep(1000)\n"
+    (operator.lab.directory / "fails.py").write_text(text)
+    ended = operator.call("train", "fails.py", "--supervise")
+    assert ended.code == 93, ended.err
+    assert "no newer checkpoint in 3 generations" in ended.err
+    assert operator.job_processes() == {}
+
+
+@LONG
+def test_a_job_that_needs_all_nodes_waits_for_a_lost_one_and_gives_up(
+    sharing: Operator,
+) -> None:
+    job = sharing.start("train", "endless.py", "--supervise", "--min-nodes", "3")
+    until_line(job, "generation 1 on 6")
+    sharing.lab.fault("lab-3", "node-down")
+    try:
+        _, err = job.communicate(timeout=400)
+    finally:
+        sharing.lab.undo("lab-3", "node-down")
+    assert job.returncode == 75, err
+    assert "waiting" in events(sharing)
+    assert sharing.job_processes() == {}
+
+
+@LONG
+def test_a_killed_rank_starts_again_also_where_a_clock_is_an_hour_ahead(
+    sharing: Operator,
+) -> None:
+    job = sharing.start("train", "endless.py", "--supervise")
+    until_line(job, "generation 1 on 6")
+    sharing.lab.fault("lab-3", "clock", seconds=3600)
+    try:
+        sharing.sh("lab-2", "kill -9 $(pgrep -f endless.py | head -1)")
+        until_line(job, "generation 2 on 6")
+        err = finish(sharing, job)
+    finally:
+        sharing.lab.undo("lab-3", "clock")
+    assert re.search(r"lab-2: rank \d on device \d failed first, with signal 9\n", err)
+
+
+@LONG
+def test_a_node_without_sshd_is_left_out_and_one_that_flaps_must_be_ready_for_longer(
+    sharing: Operator,
+) -> None:
+    def lose_sshd() -> None:
+        logins = sharing.sh("lab-3", 'ps -o pid= --ppid "$(cat /run/sshd.pid)"').split()
+        sharing.lab.fault("lab-3", "no-sshd")
+        sharing.sh("lab-3", f"kill -9 {' '.join(logins)}")
+
+    job = sharing.start("train", "endless.py", "--supervise", "--stable-for", "20s")
+    until_line(job, "generation 1 on 6")
+    lose_sshd()
+    until_line(job, "generation 2 on 4")
+    assert "lab-3" not in sharing.job_processes()
+    sharing.lab.undo("lab-3", "no-sshd")
+    wait_until(lambda: "node-soft-quarantine lab-3" in events(sharing))
+    lose_sshd()
+    wait_until(lambda: events(sharing).count("node-absent lab-3") == 2)
+    sharing.lab.undo("lab-3", "no-sshd")
+    until_line(job, "generation 3 on 6")
+    finish(sharing, job)
+    seen = [event for event in events(sharing) if event.startswith("node-")]
+    assert seen == ["node-absent lab-3", "node-soft-quarantine lab-3"] * 2 + ["node-healthy lab-3"]
+
+
+@LONG
+def test_a_node_can_be_the_control_machine(operator: Operator) -> None:
+    lab = operator.lab
+    document = operator.document() | {"cluster": "from-a-node"}
+    document["defaults"]["identity"] = "/root/control/identity"
+    operator.put("lab-1", "/root/control/identity", lab.identity.read_text(), "600")
+    operator.put("lab-1", "/root/control/inventory.yaml", json.dumps(document))
+    operator.put("lab-1", "/root/control/waits.py", WAITS)
+    operator.on_all("rm -f /var/lib/go")
+    train = f"setsid {PROGRAM} train waits.py --supervise --grace 1 </dev/null >out 2>err"
+
+    def there(script: str) -> str:
+        return operator.sh("lab-1", f"cd /root/control; {script}")
+
+    def wait_for_lines(count: int) -> str:
+        begun = f"until [ $(grep -c began out) = {count} ]; do sleep 0.1; done"
+        return f"timeout 50 bash -c '{begun}' || {{ cat err >&2; exit 1; }}"
+
+    there(f"{PROGRAM} setup --inventory inventory.yaml")
+    there(f"({train}; echo $? >code) >/dev/null 2>&1 & touch out; {wait_for_lines(6)}")
+    lab.fault("lab-3", "node-down")
+    try:
+        there(wait_for_lines(10))
+        for node in ("lab-1", "lab-2"):
+            operator.sh(node, "touch /var/lib/go")
+        code, *err = there("until [ -s code ]; do sleep 0.1; done; cat code err").splitlines()
+    finally:
+        lab.undo("lab-3", "node-down")
+    assert code == "0", err
+    assert "generation 2: 4 ranks on 2 nodes: lab-[1-2]" in err

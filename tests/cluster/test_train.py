@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, Ended, Operator, measured
+from tests.cluster.operating import BASE, Ended, Operator, heal, measured
 from tests.needs import missing
 from tests.waiting import wait_until
 
@@ -147,19 +147,24 @@ MPI.COMM_WORLD.Barrier()
 if os.environ["LOCAL_RANK"] == "0":
     outside = ["nsenter", "-t", open("/run/outside").read().strip(), "-n", "timeout", "1", "bash"]
     listed = subprocess.run(["ss", "-Htlnp"], stdout=subprocess.PIPE).stdout.decode()
+    knocks = []
     for where, port, who in re.findall(r'(\\S+):(\\d+) +\\S+ +users:\\(\\("([\\w.]+)', listed):
         if who != "sshd" and not where.startswith(("127.", "[::1]")):
-            knock = [*outside, "-c", f"echo >/dev/tcp/192.0.2.9/{port}"]
-            is_open = subprocess.run(knock, stderr=subprocess.DEVNULL).returncode == 0
-            print("port", port, "of", who, "open" if is_open else "closed", flush=True)
+            for to in ["192.0.2.9", "fd00::9"][: 1 if where.startswith("0.") else 2]:
+                knock = [*outside, "-c", f"echo >/dev/tcp/{to}/{port}"]
+                knocks.append((port, who, to, subprocess.Popen(knock, stderr=subprocess.DEVNULL)))
+    for port, who, to, knock in knocks:
+        print("port", port, "of", who, "closed" if knock.wait() else "open", "at", to, flush=True)
 MPI.COMM_WORLD.Barrier()
 """
 _OUTSIDE = """
 ip link add other type veth peer name peer; ip addr add 192.0.2.9/24 dev other
-ip link set other up; unshare -n sleep 600 </dev/null >/dev/null 2>&1 & echo $! >/run/outside
+ip addr add fd00::9/64 dev other nodad; ip link set other up
+unshare -n sleep 600 </dev/null >/dev/null 2>&1 & echo $! >/run/outside
 while [ /proc/$!/ns/net -ef /proc/self/ns/net ]; do sleep 0.05; done
 ip link set peer netns $!
-nsenter -t $! -n sh -c 'ip addr add 192.0.2.10/24 dev peer; ip link set peer up'
+nsenter -t $! -n sh -c 'ip addr add 192.0.2.10/24 dev peer; ip link set peer up;
+  ip addr add fd00::10/64 dev peer nodad'
 """
 
 
@@ -185,6 +190,46 @@ def test_item_24_the_rule_of_the_page_closes_the_listeners(operator: Operator) -
     for found, state in zip(seen, ("open", "closed"), strict=True):
         assert {(node, who) for node, who, _ in found} >= {("lab-1", "mpirun"), ("lab-2", "orted")}
         assert {how for *_, how in found} == {state}, found
+
+
+_TABLES = "nft list tables | sort"
+
+
+def test_item_24_with_firewall_setup_closes_the_listeners(operator: Operator) -> None:
+    if shutil.which("nft") is None:
+        missing("there is no nft on this machine (Debian package nftables)")
+    path = operator.inventory("closed.yaml", firewall=True)
+    operator.on_all(f"nft add table inet others; {_OUTSIDE}")
+    try:
+        assert {step for _, step, _ in operator.setup(inventory=path).outcomes("changed")} >= {
+            *("env/firewall.nft", "firewall")
+        }
+        ended = train(operator, _KNOCKS, "--inventory", str(path))
+        again = operator.setup(inventory=path)
+        operator.sh("lab-2", "nft delete table inet ascendboot_lab")  # as after a restart
+        refused = train(operator, "print('never')", "--inventory", str(path))
+        checked = operator.call("check", "--inventory", str(path), "--json")
+        restored = operator.setup(inventory=path)
+        tables = operator.on_all(_TABLES)
+        assert operator.call("reset", "--yes", "--inventory", str(path)).code == 0
+        left = operator.on_all(_TABLES)
+    finally:
+        operator.on_all("nft delete table inet others; kill $(cat /run/outside); :")
+        assert operator.setup().code == 0
+    assert ended.code == 0, ended.err
+    found = re.findall(r"(lab-\d):\d+ \| port (\d+) of (\w+) (\w+)", ended.err)
+    assert {(node, who) for node, _, who, _ in found} >= {("lab-1", "mpirun"), ("lab-2", "orted")}
+    assert len({who for *_, who, _ in found}) > 2  # ranks listen, too
+    assert {how for *_, how in found} == {"closed"}, found
+    assert {int(port) // 1000 for _, port, *_ in found} == {62}
+    assert (again.code, again.outcomes("changed")) == (0, [])
+    assert refused.code == 125
+    assert "lab-2: not ready: the ports of jobs are not closed (`firewall`)" in refused.err
+    words = "the table inet ascendboot_lab of nft is not loaded"
+    assert [d for d in checked.details("ok") if words in d and "lab-2" in d]
+    assert [o[:2] for o in restored.outcomes("changed")] == [("lab-2", "firewall")]
+    assert tables == ["table inet ascendboot_lab\ntable inet others\n"] * 2
+    assert left == ["table inet others\n"] * 2
 
 
 # Twenty MB in a second each, as whole lines of 100 bytes; then nothing more until the end.
@@ -265,6 +310,40 @@ def test_a_script_that_exits_3_ends_the_job_with_3(operator: Operator) -> None:
     assert (operator.lab.directory / failure["log"]).read_text() == "cannot go on\n"
     assert "lab-2: rank 11 on device 3 failed first, with exit code 3" in ended.err
     assert report["duration_s"] < 30
+
+
+def test_what_changed_on_the_devices_of_a_failed_job_is_evidence(operator: Operator) -> None:
+    text = (
+        "import os, pathlib, sys, time\n"
+        "if os.environ['RANK'] == '11':\n"
+        "    pathlib.Path('/tmp/runs').touch()\n"
+        "    while not pathlib.Path('/tmp/fail').exists(): time.sleep(0.1)\n"
+        "    sys.exit(3)\n"
+        "time.sleep(1000)\n"
+    )
+    process = operator.start("train", script(operator, text), "--json")
+    operator.sh("lab-2", "timeout 60 bash -c 'until [ -e /tmp/runs ]; do sleep 0.1; done'")
+    operator.lab.fault("lab-2", "npu-alarm", device=3)
+    operator.lab.fault("lab-1", "link-flaps", device=2, times=2)
+    operator.lab.fault("lab-1", "net-health", device=2)
+    try:
+        operator.sh("lab-2", "touch /tmp/fail")
+        out, err = process.communicate(timeout=200)
+    finally:
+        heal(operator.lab)
+        operator.sh("lab-2", "rm -f /tmp/fail /tmp/runs")
+    ended = Ended(process.returncode, out, err)
+    cause = ended.json["cause"]
+    codes = "(A4025021 8C03A000 8C084E00)"
+    alarm, *others = cause["devices"]
+    assert (ended.code, cause["rank"]) == (3, 11)
+    assert alarm == f"lab-2 device 3: its health is Alarm {codes}; at the start it was OK"
+    assert cause["meaning"] == f"its device failed: {alarm.partition(': ')[2]}"
+    assert [other.split(" during")[0].split(" as ")[0] for other in others] == [
+        "lab-1 device 2: its link went down 2 times",
+        "lab-1 device 2: hccn_tool reports its network health",
+    ]
+    assert "  devices: lab-2 device 3: its health is Alarm" in ended.err
 
 
 def test_row_24_what_a_rank_leaves_behind_is_swept_away(operator: Operator) -> None:

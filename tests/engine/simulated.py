@@ -61,6 +61,8 @@ class SimulatedNode:
     transport: FakeTransport = field(init=False)
     keys: dict[str, str] = field(default_factory=dict)
     daemon: str = ""
+    nft: str = "absent"
+    """The state of the cluster's table of nft, as a node reports it."""
     broken: dict[str, Answer] = field(default_factory=dict)
     """Answers of commands that fail, by a part of their purpose."""
     rule: Rule = field(default_factory=lambda: network)
@@ -111,7 +113,7 @@ class SimulatedNode:
                 return answer
         match command.purpose:
             case "look at what ascendboot has set up":
-                return self._own()
+                return self._own(with_nft="with_firewall=yes" in command.argv[2])
             case "look for jobs":
                 return self.jobs
             case "note what is made here":
@@ -126,6 +128,10 @@ class SimulatedNode:
                 digest = sha256(certificate.content).hexdigest() if certificate else "-"
                 identity = sha256(config + host_key + b"\n").hexdigest()
                 self.daemon = f"{identity} {digest}"
+            case purpose if purpose.endswith(" of nft"):
+                rules = self.transport.files[f"{BASE}/env/firewall.nft"].content
+                loaded = f"loaded {sha256(rules).hexdigest()}"
+                self.nft = loaded if purpose.startswith("load") else "absent"
             case purpose if purpose.startswith("remove "):
                 path = purpose.removeprefix("remove ")
                 self.keys.pop(path, None)
@@ -134,7 +140,7 @@ class SimulatedNode:
                 return None
         return Answer()
 
-    def _own(self) -> str:
+    def _own(self, *, with_nft: bool) -> str:
         lines = [f"base {BASE}"]
         for path, file in self.transport.files.items():
             own = path.removeprefix(f"{BASE}/")
@@ -150,6 +156,8 @@ class SimulatedNode:
             lines.append(f"owner {owner.content.decode()}".strip())
         if self.daemon:
             lines.append(f"sshd 77 {self.daemon}")
+        if with_nft or self.nft != "absent":
+            lines.append(f"firewall {self.nft}")
         return "\n".join([*lines, "end\n"])
 
 

@@ -9,9 +9,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from ascendboot.facts.parsers.hccn_tool import LldpNeighbour
 from ascendboot.facts.parsers.software import Horovod, Program
 from ascendboot.facts.parsers.system import Listener
-from ascendboot.facts.query import Answered, Unanswered
+from ascendboot.facts.query import NOT_QUERIED, Answered, Unanswered
 from ascendboot.model.cluster import ResourceMode
 from ascendboot.model.report import Outcome
 from ascendboot.setup.phases import SETUP
@@ -24,7 +25,7 @@ TITLES = [
     "Reach the nodes",
     "Query every node",
     "Check the answers",
-    *(phase.title for phase in SETUP),
+    *(phase.title for phase in SETUP if phase.name != "firewall"),
     "Verify logins from the primary",
     "Verify the network between the nodes",
 ]
@@ -113,6 +114,43 @@ def test_rank_table_hostfile_and_report_follow_the_leaf_switches() -> None:
         table = json.loads(written["hccl_json_48p_6_host.json"])
         assert hosts == addresses
         assert [server["server_id"] for server in table["server_list"]] == addresses
+
+
+def seen_by_lldp(cluster: Simulation, names: str) -> None:
+    """The answers of nodes about their switches; `-`: none."""
+    for node, name in zip(cluster.cluster.nodes, names, strict=True):
+        answer = Answered(LldpNeighbour(name, "1")) if name != "-" else NOT_QUERIED
+        cluster.change(node.name, neighbours=Answered(dict.fromkeys(range(8), answer)))
+
+
+def topology_of(cluster: Simulation) -> tuple[list[str], list[str]]:
+    """What setup says of the order, and the addresses in the hostfile."""
+    report = cluster.walk()
+    written = cluster.nodes[0].text("resources/hostfile").splitlines()
+    words = [r.detail for r in report.results if r.step == "topology"]
+    return words, [line.split()[0].rpartition(".")[2] for line in written]
+
+
+def test_setup_orders_ranks_by_lldp_and_another_cable_is_a_change_of_the_plan() -> None:
+    cluster = Simulation.of(4, reads_leaves=True)
+    seen_by_lldp(cluster, "abab")
+    report = cluster.walk(planning=True)
+    words = "rank order by leaf switches: ring cost 32 before, 16 after (optimal)"
+    assert [r.detail for r in report.results if r.step == "topology"] == [words]
+    assert topology_of(cluster) == ([words], ["1", "3", "2", "4"])
+    assert cluster.walk(planning=True).count(Outcome.WOULD_CHANGE) == 0
+    seen_by_lldp(cluster, "aabb")
+    found = [r.detail for r in cluster.check().results if r.step == "resources/hostfile"]
+    assert len(found) == 4
+    assert {"has other content" in words for words in found} == {True}
+    words = "rank order by leaf switches: already optimal, ring cost 16"
+    assert topology_of(cluster) == ([words], ["1", "2", "3", "4"])
+
+
+def test_without_any_lldp_answer_the_order_is_that_of_the_inventory() -> None:
+    cluster = Simulation.of(3, reads_leaves=True)
+    seen_by_lldp(cluster, "---")
+    assert topology_of(cluster) == ([], ["1", "2", "3"])
 
 
 def test_a_plan_writes_nothing_and_announces_what_is_not_known_yet() -> None:

@@ -112,14 +112,32 @@ def test_arguments_arrive_unchanged(cluster: LocalCluster) -> None:
 
 
 def test_a_rank_that_exits_3(cluster: LocalCluster) -> None:
-    script = HEAD + "if rank == 1:\n    print('one\\n\\ntwo'); sys.exit(3)\n" + FOR_EVER
+    script = f"""{HEAD}
+from pathlib import Path
+if rank == 1:
+    plogs = Path(os.environ["ASCEND_PROCESS_LOG_PATH"], "debug/plog")
+    plogs.mkdir(parents=True)
+    now = time.strftime("%Y-%m-%d-%H:%M:%S.000.000")
+    words = "[a.cc:1]7 Report:Aicore kernel execute failed, device_id=5"
+    line = f"[ERROR] RUNTIME(7,python3):{{now}} {{words}}\\n"
+    (plogs / "plog-7_20260102030405.log").write_text(line)
+    print("one\\n\\nstep 2 loss nan")
+    sys.exit(3)
+{FOR_EVER}"""
     plan = cluster.job(script)
 
     report = cluster.run(plan)
 
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
     log = cluster.runs / plan.job_id / "rank.1.log"
-    assert report.first_failure == FirstFailure(**vars(end(1, 3)), message="one\ntwo", log=str(log))
+    assert report.first_failure == FirstFailure(
+        **vars(end(1, 3)), message="one\nstep 2 loss nan", log=str(log)
+    )
+    assert report.cause is not None
+    assert report.cause.source == "rank.1.plog/debug/plog/plog-7_20260102030405.log"
+    assert "Aicore kernel execute failed" in report.cause.words
+    assert "was nan from step 2 on" in report.cause.losses[0]
+    assert Path(plan.job_folder, "rank.1.plog").stat().st_mode & 0o777 == 0o700
     assert report.ranks[0] in (end(0, 143, 15), end(0, None))
     assert not processes_of(plan.job_id)
 
@@ -323,9 +341,10 @@ def test_no_follower_is_left_when_a_run_is_over(cluster: LocalCluster) -> None:
     cluster.run(plan)
     (stream,) = cluster.transport.streams
     assert stream.process.poll() == 0
-    names = "code events launch.sh launcher.log launcher.marks made memory rank.0.log rank.0.marks"
+    names = "code events launch.sh launcher.log launcher.marks made memory"
+    of_ranks = (f"rank.{rank}.{kind}" for rank in (0, 1) for kind in ("log", "marks", "plog"))
     left = sorted(p.name for p in Path(plan.job_folder).iterdir())
-    assert left == [*names.split(), "rank.1.log", "rank.1.marks", "ranks"]
+    assert left == [*names.split(), *of_ranks, "ranks"]
 
 
 def test_a_second_ctrl_c_ends_the_cleanup_at_once(cluster: LocalCluster) -> None:

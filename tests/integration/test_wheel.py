@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent.parent.parent
 PRINT_DATA = (
     "from ascendboot.jobs.error_codes import known_errors;"
     "from ascendboot.setup.cluster_plan import rendered;"
-    "print(rendered('env/ssh.j2', ssh='/bin/ssh', config='C'), *known_errors().codes)"
+    "print(rendered('env/ssh.j2', ssh='/bin/ssh', config='C'));"
+    "print(*(entry.id for entry in known_errors().entries))"
 )
 
 

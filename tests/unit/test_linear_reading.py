@@ -14,6 +14,7 @@ from ascendboot.facts.parsers import system
 from ascendboot.facts.parsers.base import around
 from ascendboot.facts.parsers.npu_smi import OF_MAPPING
 from ascendboot.jobs.evidence import error_in
+from ascendboot.jobs.loss import LossWatch
 from ascendboot.model.secrets import is_secret_value, without_secrets
 
 
@@ -28,6 +29,10 @@ from ascendboot.model.secrets import is_secret_value, without_secrets
             id="addresses of an interface",
         ),
         pytest.param(lambda: error_in(4 * (b"a" * 65_536)), id="a log in one line"),
+        pytest.param(
+            lambda: [*LossWatch(0, "a").look(b"loss  " * 50_000 + b"9" * 500_000 + b"loss nan")],
+            id="losses in one line",
+        ),
         pytest.param(lambda: without_secrets("A_" * 50_000), id="a long name"),
         pytest.param(lambda: without_secrets("TOKEN_" * 20_000), id="a name like many secrets"),
         pytest.param(lambda: is_secret_value("a+" * 50_000), id="a long value"),

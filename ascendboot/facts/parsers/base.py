@@ -19,6 +19,10 @@ class ToolMissingError(ToolError):
     """The tool is not installed on the node."""
 
 
+class ToolSilentError(ToolError):
+    """The tool gave no answer within its time."""
+
+
 class ToolBusyError(ToolError):
     """The tool serves one caller at a time, and was busy until we gave up."""
 

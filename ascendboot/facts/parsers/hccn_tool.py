@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from calendar import timegm
+from collections.abc import Mapping
 from dataclasses import dataclass
+from time import strptime
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers.base import (
@@ -52,9 +55,11 @@ def _address(value: str, line: Line, tool: str, expected: str) -> str:
 
 _BUSY = "hccn_tool is busy, please try again."
 _NO_IP = "Get ipconf failed, because no ip was preset there!"
+_NO_GATEWAY = "Get gateway failed, because no gateway was preset there!"
 _FAILURES = (
     _BUSY,
     _NO_IP,
+    _NO_GATEWAY,
     "The command is not supported on this product.",
     "The VM does not support this command.",
     "This device does not support IPV6!",
@@ -100,6 +105,11 @@ KNOWN_LINES = {
     "link": re.compile(r"\s*link status:"),
     "vnic": re.compile(r"\s*vnic "),
     "tls": re.compile(r"\s*dev_id:"),
+    "net_health": re.compile(r"\s*net health status:"),
+    "link_stat": re.compile(r"\s*\[dev(?:id|ice) [0-9]"),
+    "stat": re.compile(r"\s*(?:packet statistics:|[a-z][a-z0-9_]*:)"),
+    "gateway": re.compile(r"\s*(?:default )?gateway:"),
+    "netdetect": re.compile(r"\s*netdetect addr"),
 }
 """The beginnings of an answer's lines, by query."""
 _IP_EXPECTED = "ipaddr:ADDRESS and netmask:MASK"
@@ -176,6 +186,126 @@ def parse_tls(text: str, tool: str = "hccn_tool -tls -g") -> bool:
     return switch[2] == "1"
 
 
+# What the ports of devices counted and noticed: formats of hicann/driver `tool_ops.c`, samples of
+# mind-cluster (910A, 23.0.5) and of HCCL's guide to faults (with `link down count`).
+
+NET_HEALTH = (
+    *("Success", "Socket fail", "Receive timeout", "Unreachable", "Time exceeded", "Fault", "Init"),
+    *("Thread error", "Detect ip set", "Unknown"),
+)
+"""How a device sees its pings to the address that `-netdetect` shows; Init: none is set."""
+NET_BROKEN = ("Socket fail", "Receive timeout", "Unreachable")
+"""Those that mean a broken network; Success and Init are fine, the others prove nothing."""
+_NET_HEALTH = re.compile(rf"net health status:\s*({'|'.join(NET_HEALTH)})")
+_OLDER = re.compile("(Socket fail)ed$", re.MULTILINE)
+_OF_DEVICE = re.compile(r"\[dev(?:id|ice) ([0-9]{1,2})\]\s*(\S.*)")
+_CHANGE = re.compile(r"(\S.*\S)\s+LINK (UP|DOWN)")
+_TIME = "%a %b %d %H:%M:%S %Y"
+_LINK_COUNT = re.compile(r"link (up|down) count\s*:\s*([0-9]{1,9})")
+_LINK_STAT_EXPECTED = "[devid N] with current time, link up count, link change records, and these"
+_COUNTER = re.compile(r"([a-z][a-z0-9_]{0,63}):\s*([0-9]{1,20})")
+_STAT_EXPECTED = "packet statistics:, then NAME:NUMBER, each name once"
+_GATEWAY = re.compile(r"(?:default gateway:\s*([^\s,]+), Iface:\s*\S+|gateway:\s*(\S+))")
+_NETDETECT = re.compile(r"netdetect addr(?:ess)?:\s*(\S*)")
+
+
+def parse_net_health(text: str, tool: str = "hccn_tool -net_health -g") -> str:
+    """The word of `NET_HEALTH` that the device reports; older drivers print `Socket failed`."""
+    refuse_failure(text, tool)
+    expected = f"net health status: {', '.join(NET_HEALTH)}"
+    line = only_line(_OLDER.sub(r"\1", text), tool, expected, KNOWN_LINES["net_health"])
+    return line.match(_NET_HEALTH, tool, expected)[1]
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """A change of a link, by the device's own clock."""
+
+    seconds_ago: int
+    is_up: bool
+
+
+@dataclass(frozen=True)
+class LinkHistory:
+    """How often a link came up and went down since the start of the driver."""
+
+    ups: int
+    downs: int | None
+    """None: older drivers do not print it."""
+    changes: tuple[LinkChange, ...] = ()
+    """The newest first; the tool shows some of them only."""
+
+
+def parse_link_stat(text: str, tool: str = "hccn_tool -link_stat -g") -> LinkHistory:
+    """The history of a link."""
+    refuse_failure(text, tool)
+    lines = some_lines(text, tool, _LINK_STAT_EXPECTED, KNOWN_LINES["link_stat"])
+    found = [line.match(_OF_DEVICE, tool, _LINK_STAT_EXPECTED) for line in lines]
+    words = [match[2].rstrip() for match in found]
+    heads = [re.sub(r"\s*:$", "", each) for each in words]
+    at = heads.index("link change records") if "link change records" in heads else len(heads)
+    counts = {m[1]: int(m[2]) for each in words[1:at] if (m := _LINK_COUNT.fullmatch(each))}
+    name, _, time = words[0].partition(":")
+    is_whole = at < len(heads) and name.strip() == "current time" and "up" in counts
+    if other := next((n for n, match in enumerate(found) if match[1] != found[0][1]), 0):
+        raise lines[other].not_understood(tool, f"the history of device {found[0][1]} alone")
+    if not is_whole or len(counts) != at - 1:
+        raise lines[min(at, len(lines) - 1)].not_understood(tool, _LINK_STAT_EXPECTED)
+    now = _seconds(time, lines[0], tool)
+    changes = []
+    for line, each in zip(lines[at + 1 :], words[at + 1 :], strict=True):
+        change = _CHANGE.fullmatch(each)
+        if change is None:
+            raise line.not_understood(tool, "a time and LINK UP or LINK DOWN")
+        changes.append(LinkChange(now - _seconds(change[1], line, tool), change[2] == "UP"))
+    return LinkHistory(counts["up"], counts.get("down"), tuple(changes))
+
+
+def _seconds(text: str, line: Line, tool: str) -> int:
+    try:
+        return timegm(strptime(text.strip(), _TIME))
+    except ValueError:
+        raise line.not_understood(tool, "a time such as Tue Aug  1 14:43:40 2023") from None
+
+
+def parse_stat(text: str, tool: str = "hccn_tool -stat -g") -> Mapping[str, int]:
+    """The packet counters of a device by the tool's names, which depend on the driver."""
+    refuse_failure(text, tool)
+    heading, *lines = some_lines(text, tool, _STAT_EXPECTED, KNOWN_LINES["stat"])
+    if heading.text.strip() != "packet statistics:":
+        raise heading.not_understood(tool, _STAT_EXPECTED)
+    counters: dict[str, int] = {}
+    for line in lines:
+        name, value = line.match(_COUNTER, tool, _STAT_EXPECTED).groups()
+        if name in counters:
+            raise line.not_understood(tool, _STAT_EXPECTED)
+        counters[name] = int(value)
+    if not counters:
+        raise heading.not_understood(tool, _STAT_EXPECTED)
+    return counters
+
+
+def parse_gateway(text: str, tool: str = "hccn_tool -gateway -g") -> str | None:
+    """The address of the gateway, IPv4 or IPv6; None: none is set."""
+    if _failure_in(text).startswith(_NO_GATEWAY):
+        return None
+    refuse_failure(text, tool)
+    expected = "default gateway:ADDRESS, Iface:NAME"
+    line = only_line(text, tool, expected, KNOWN_LINES["gateway"])
+    match = line.match(_GATEWAY, tool, expected)
+    return _address(match[1] or match[2], line, tool, expected)
+
+
+def parse_netdetect(text: str, tool: str = "hccn_tool -netdetect -g") -> str | None:
+    """The address that the device pings to find its network health; None: none is set."""
+    refuse_failure(text, tool)
+    expected = "netdetect addr: ADDRESS"
+    line = only_line(text, tool, expected, KNOWN_LINES["netdetect"])
+    value = line.match(_NETDETECT, tool, expected)[1]
+    address = _address(value, line, tool, expected) if value else ""
+    return None if address in ("", "0.0.0.0", "::") else address  # noqa: S104 - no interface
+
+
 # The form is that of lldptool (open-lldp): a heading per TLV, its values indented below.
 
 _TLV = re.compile(r"([A-Z].*) TLV\s*")
@@ -183,9 +313,9 @@ _END = "End of LLDPDU"
 _FREE_TEXT = {"System Description", "Port Description"}
 """Their values may have lines that are not indented."""
 _LLDP_VALUES = {
-    "Chassis ID": re.compile(r"(?:MAC|IPv4|IPv6|Ifname|Local): *(\S+)"),
+    "Chassis ID": re.compile(r"(?:MAC|IPv4|IPv6|Ifname|Local): *([!-~]{1,255})"),
     "Port ID": re.compile(r"(?:MAC|IPv4|IPv6|Ifname|Local): *(\S.*)"),
-    "System Name": re.compile(r"(\S.*)"),
+    "System Name": re.compile(r"([!-~][ -~]{0,254})"),
     "Management Address": re.compile(r"IPv4: *([0-9.]+)|(?:IPv6|MAC|Ifindex|OID): *\S+"),
 }
 _LLDP_EXPECTED = "Chassis ID TLV, its value, other TLVs, and End of LLDPDU TLV"

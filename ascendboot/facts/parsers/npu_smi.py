@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, TypeAlias
 
 from ascendboot.errors import ToolError
@@ -183,7 +184,10 @@ _NPU = re.compile(r"\| ([0-9]+)\s+(?![0-9]+\s*\|)[^\s|]")
 _ONE_ID = re.compile(r"\| NPU ID \| Name ")
 _NPU_OF_ONE_ID = re.compile(r"\| ([0-9]+)\s*\| \S")
 _ROW = re.compile(r"\| ([0-9]+)(?:\s+([0-9]+))?\s*\| ([0-9]+)\s*\|.*\|")
+_USAGE = re.compile(r"\b([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*\|\s*$")
 _FRAME = re.compile(r"[+=-]+|\| No running processes found in NPU [0-9]+\s*\|")
+_LAST_FRAME = re.compile(r"\+(?:=+\+){2,}")
+"""Below an NPU; the heading of the table of processes follows a frame of `-`."""
 _TABLE_EXPECTED = "| NPU Chip | Process id | Process name | Process memory |"
 
 
@@ -202,23 +206,27 @@ class NpuTable:
 
     device_ids: tuple[int, ...]
     """All NPUs, as in `NpuProcess`; empty if the table shows them in another form."""
-    processes: tuple[NpuProcess, ...]
-    """In the tool's order; may be empty."""
+    processes: tuple[NpuProcess, ...] | None
+    """In the tool's order; may be empty. None: this npu-smi prints no table of processes."""
 
 
 @dataclass(frozen=True)
 class _Chip:
-    """One NPU: the tool's ids, the physical id (None: unknown), and its health."""
+    """One NPU: the tool's ids, the physical id (None: unknown), its health and memory."""
 
     npu: int
     chip: int
     device_id: int | None
     health: str
+    free_mb: int | None
+    """None: the table shows no memory."""
 
 
 def parse_table(text: str, device_ids: DeviceIds = _NONE) -> NpuTable:
     """The NPUs and the processes that use them."""
     chips, rows = _table(text, device_ids)
+    if rows is None:
+        return NpuTable(tuple(_devices(chips)), None)
     ids = {(c.npu, c.chip): c.device_id for c in chips if c.device_id is not None}
     processes = []
     for line in rows:
@@ -235,14 +243,25 @@ def parse_health(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, str]:
     return {device_id: chip.health for device_id, chip in _devices(chips).items()}
 
 
-def _table(text: str, device_ids: DeviceIds) -> tuple[list[_Chip], Sequence[Line]]:
-    """The NPUs, and the rows of the table of processes."""
+def parse_free_memory(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, int]:
+    """The free memory in MB by the ids of `NpuTable.device_ids`, of devices that show theirs."""
+    chips, _ = _table(text, device_ids)
+    free = ((device_id, chip.free_mb) for device_id, chip in _devices(chips).items())
+    return {device_id: mb for device_id, mb in free if mb is not None}
+
+
+def _table(text: str, device_ids: DeviceIds) -> tuple[list[_Chip], Sequence[Line] | None]:
+    """The NPUs, and the rows of the table of processes; None: the output ends before that table."""
     refuse_failure(text, TOOL)
     lines = some_lines(text, TOOL, _TABLE_EXPECTED)
-    at = next((n for n, line in enumerate(lines) if _HEADER.fullmatch(line.text.strip())), None)
-    if at is None:
+    texts = [line.text.strip() for line in lines]
+    at = next((n for n, words in enumerate(texts) if _HEADER.fullmatch(words)), None)
+    chips = list(_chips(texts[:at], device_ids))
+    if at is not None:
+        return chips, lines[at + 1 :]
+    if not chips or not _LAST_FRAME.fullmatch(texts[-1]):
         raise lines[-1].not_understood(TOOL, _TABLE_EXPECTED)
-    return list(_chips([line.text.strip() for line in lines[:at]], device_ids)), lines[at + 1 :]
+    return chips, None
 
 
 def _chips(rows: Sequence[str], device_ids: DeviceIds) -> Iterator[_Chip]:
@@ -252,17 +271,24 @@ def _chips(rows: Sequence[str], device_ids: DeviceIds) -> Iterator[_Chip]:
     """
     has_one_id = any(_ONE_ID.match(row) for row in rows)
     npu, above = 0, ""
-    for row in rows:
+    for row, below in zip_longest(rows, rows[1:], fillvalue=""):
         if has_one_id:
             if found := _NPU_OF_ONE_ID.match(row):
                 npu = int(found[1])
-                yield _Chip(npu, 0, _physical(npu, 0, device_ids), _cell(row, 2))
+                device_id = _physical(npu, 0, device_ids)
+                yield _Chip(npu, 0, device_id, _cell(row, 2), _free_mb(below))
         elif found := _NPU.match(row):
             npu, above = int(found[1]), row
         elif found := _CHIP.match(row):
             chip = int(found[1])
             device_id = int(found[2]) if found[2] else _physical(npu, chip, device_ids)
-            yield _Chip(npu, chip, device_id, _cell(above or row, 1))
+            yield _Chip(npu, chip, device_id, _cell(above or row, 1), _free_mb(row))
+
+
+def _free_mb(row: str) -> int | None:
+    """The free memory in a row that ends with `used / total`; HBM, which HCCL uses, is last."""
+    match = _USAGE.search(row)
+    return int(match[2]) - int(match[1]) if match and int(match[2]) else None
 
 
 def _physical(npu: int, chip: int, device_ids: DeviceIds) -> int | None:
@@ -318,3 +344,108 @@ def parse_spod_info(text: str) -> SuperPodPlace | None:
     if found["Super Pod ID"] == _NO_POD:
         return None
     return SuperPodPlace(super_device_id=found["SDID"], super_pod_id=found["Super Pod ID"])
+
+
+# Rows `name : value` of `npu-smi info -t …` for one chip: hicann/driver `npu_info_print.c`, samples
+# of 910A servers (mind-cluster, 23.0.7) and of 950's manual. NA stands for what does not exist.
+
+HEALTH_TOOL = "npu-smi info -t health"
+HEALTH_STATES = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
+OF_HEALTH = re.compile(
+    r"\s*(?:NPU ID|Chip ID|Health(?: Status)?|Error (?:Code|Information)|)\s*:"
+    "|Failed to get error information"
+)
+_HEALTH_EXPECTED = f"Health Status ({', '.join(HEALTH_STATES)}), Error Code, Error Information"
+_HEALTH_VALUES = {
+    "NPU ID": _ID,
+    "Chip ID": _ID,
+    "Health": re.compile("|".join(HEALTH_STATES)),
+    "Error Code": re.compile(r"NA|[0-9A-Fa-f]{4,8}(?:\s+[0-9A-Fa-f]{4,8})*"),
+    "Error Information": re.compile(".*"),
+}
+
+
+@dataclass(frozen=True)
+class DeviceHealth:
+    """The health of one NPU, with its error codes."""
+
+    state: str
+    """One of `HEALTH_STATES`."""
+    codes: tuple[str, ...] = ()
+    """Hexadecimal, upper case, in the tool's order."""
+    information: tuple[str, ...] = ()
+    """What the driver prints about these codes."""
+
+
+def parse_device_health(text: str) -> DeviceHealth:
+    """The health of one chip in the output of `npu-smi info -t health`."""
+    refuse_failure(text, HEALTH_TOOL)
+    lines = some_lines(text, HEALTH_TOOL, _HEALTH_EXPECTED, OF_HEALTH)
+    found: dict[str, str] = {}
+    information: list[str] = []
+    for line in lines:
+        name, colon, value = (part.strip() for part in line.text.partition(":"))
+        key = "Health" if name == "Health Status" else name
+        form = _HEALTH_VALUES.get(key)
+        if "Error Information" in found and (not key or key.startswith("Failed to get")):
+            information.append(line.text.strip(" \t:"))
+        elif not colon or key in found or form is None or not form.fullmatch(value):
+            raise line.not_understood(HEALTH_TOOL, _HEALTH_EXPECTED)
+        else:
+            found[key] = value
+    if not {"Health", "Error Code", "Error Information"} <= found.keys():
+        raise lines[-1].not_understood(HEALTH_TOOL, _HEALTH_EXPECTED)
+    codes, first = found["Error Code"], found["Error Information"]
+    return DeviceHealth(
+        found["Health"],
+        () if codes == "NA" else tuple(codes.upper().split()),
+        (*((first,) if first not in ("", "NA") else ()), *information),
+    )
+
+
+_WHICH = ("NPU ID", "Chip ID", "Chip Count")
+_INTEGER = re.compile(r"-?[0-9]{1,12}")
+_USAGES = re.compile(
+    r"[A-Za-z ]+(?:Usage Rate\(%\)|Capacity\(MB\)|Total\(page\))|NPU Utilization\(%\)"
+)
+_TEMPERATURE = re.compile(r"(?:NPU )?Temperature ?\(C\)")
+_ECC = re.compile(r"(?:HBM|DDR) (?:Single|Double) Bit [A-Za-z -]*(?:Count|Cnt)")
+
+
+def parse_usages(text: str) -> Mapping[str, int]:
+    """The capacities and rates of `npu-smi info -t usages` by the tool's names, for one chip."""
+    return _named_numbers(text, "npu-smi info -t usages", _USAGES, "HBM Usage Rate(%) : 3")
+
+
+def parse_temperature(text: str) -> int:
+    """The temperature of one chip in °C."""
+    tool, example = "npu-smi info -t temp", "Temperature (C) : 53"
+    return next(iter(_named_numbers(text, tool, _TEMPERATURE, example).values()))
+
+
+def parse_ecc(text: str) -> Mapping[str, int]:
+    """The counts of memory errors of `npu-smi info -t ecc` by the tool's names, for one chip."""
+    example = "HBM Double Bit Error Count : 0"
+    return _named_numbers(text, "npu-smi info -t ecc", _ECC, example)
+
+
+def _named_numbers(text: str, tool: str, names: re.Pattern[str], example: str) -> dict[str, int]:
+    """The rows whose names have a form, each once; rows with NA are left out."""
+    refuse_failure(text, tool)
+    expected = f"rows such as {example}, each name once"
+    known = re.compile(rf"\s*(?:{'|'.join(_WHICH)}|{names.pattern})\s*:")
+    found: dict[str, int] = {}
+    seen = set()
+    lines = some_lines(text, tool, expected, known)
+    for line in lines:
+        name, colon, value = (part.strip() for part in line.text.partition(":"))
+        is_number = _INTEGER.fullmatch(value) is not None
+        is_known = name in _WHICH or names.fullmatch(name)
+        if not (colon and is_known and (is_number or value == "NA")) or name in seen:
+            raise line.not_understood(tool, expected)
+        seen.add(name)
+        if is_number and name not in _WHICH:
+            found[name] = int(value)
+    if not found:
+        raise lines[-1].not_understood(tool, expected)
+    return found

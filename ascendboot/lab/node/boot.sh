@@ -75,6 +75,10 @@ for place in "${binds[@]}"; do
   mount --bind "$place" "$root$place"
   mount -o remount,bind,ro "$root$place"
 done
+# The file server that clusters have for checkpoints: one folder of all nodes.
+mkdir -p "${disk%/*}/shared" "$root/shared"
+chmod 1777 "${disk%/*}/shared"
+mount --bind "${disk%/*}/shared" "$root/shared"
 for place in "${masks[@]}"; do
   [[ ! -d $root$place ]] || mount -t tmpfs -o ro,mode=700 hidden "$root$place"
 done

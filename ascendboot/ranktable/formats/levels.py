@@ -368,7 +368,7 @@ def _check_address(address: Members, seen: _Seen) -> None:
             address.report("address-twice", "addr", words, level="warning")
     if "plane_id" in address:
         address.string("plane_id", most=MOST_PLANE)
-    for index, port in enumerate(address.sized("ports", "ports", 1, MOST_PORTS) or ()):
+    for index, port in enumerate(address.sized("ports", "ports", 1, MOST_PORTS, is_set=True) or ()):
         path = (*address.path, "ports", index)
         if not isinstance(port, str):
             words = f"a port is {kind(port)}, not a string"

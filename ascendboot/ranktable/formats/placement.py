@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ascendboot.ranktable.fields import Members, cut
+from ascendboot.ranktable.fields import MOST_U32, Members, cut
 from ascendboot.ranktable.rules import Level, TableCheck
 from ascendboot.ranktable.text import JsonPath
 
@@ -233,6 +233,10 @@ def _check_super_device(device: Device, seen: set[int]) -> None:
     """`seen` are the super device ids of the same super pod."""
     value = device.members.number("super_device_id")
     if value is None:
+        return
+    if value == MOST_U32:
+        words = f"super_device_id {value} stands for none"
+        device.members.report("super-device-none", "super_device_id", words, value=hex(value))
         return
     if value in seen:
         words = f"super_device_id {value} is there twice in its super pod"

@@ -252,6 +252,10 @@ MOST_SERVER_ID = 64
 PORTS = ("device_port", "device_vnic_port", "host_port", "backup_device_port")
 
 
+_WORDS = ("net_position", "net_protocol")
+"""Members of a device that HCCL reads where they are stated, and takes as strings alone."""
+
+
 @dataclass
 class _Servers:
     """Checks the servers one after the other; keeps what must be unique or alike."""
@@ -299,6 +303,8 @@ class _Servers:
             device = placement.Device(members, index, name or f"server {index}", device_id)
             if device_id is not None:
                 self._check_id(device, device_id, ids)
+            for name_of_word in _WORDS:
+                members.text(name_of_word, optional=True)
             device.ports.update((port, members.port(port)) for port in PORTS)
             self._check_addresses(device)
             backups = members.text("backup_device_ip", optional=True)

@@ -97,6 +97,12 @@ def test_a_clock_within_its_uncertainty_is_no_finding() -> None:
     assert second(clock=clock(35.0, uncertainty_s=6.0)) == ""
 
 
+def test_a_cluster_folder_that_nodes_may_share() -> None:
+    words = found(TWO, facts(1, place=Answered("nfs")), facts(2, place=Answered("ext2/ext3")))
+    assert words.startswith("base-shared warning lab-1: the cluster's folder is on nfs: if nodes")
+    assert found(cluster(node(1)), facts(1, place=Answered("nfs"))) == ""
+
+
 @pytest.mark.parametrize(
     ("there", "words"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -308,6 +308,60 @@ def test_steps_are_repeated_only_where_the_table_has_the_hosts(
     text = "hccl-setting warning lab-[1-2]: HCCL_OP_RETRY_ENABLE: nothing is repeated"
     assert (text in well.found(lab, *seen)) is is_warned
     assert text not in not_a3
+
+
+@pytest.mark.parametrize(
+    ("env", "profile", "pattern"),
+    [
+        ({"HCCL_BUFSIZE": "400"}, "none", "HCCL reads no variable HCCL_BUFSIZE"),
+        ({"HCCL_DIAGNOSE_ENABLE": "1", "HCCL_BUFFSIZE": "400"}, "none", ""),
+        ({"HCCL_IF_BASE_PORT": "29480"}, "none", "HCCL takes ports 29480-29511, and 29500 is …"),
+        ({"HCCL_IF_BASE_PORT": "29480"}, "rec-sdk-tf", ""),
+        ({"HCCL_IF_BASE_PORT": "29501"}, "none", ""),
+        ({"HCCL_HOST_SOCKET_PORT_RANGE": "29400-29500"}, "none", "HCCL takes ports 29400-29500, …"),
+    ],
+)
+def test_misspelt_names_and_the_port_of_pytorch_are_warnings(
+    env: dict[str, str], profile: Literal["none", "rec-sdk-tf"], pattern: str
+) -> None:
+    lab = replace(well.TWO, env=env, profile=profile, product="a2")
+    text = f"hccl-setting warning lab-[1-2]: {pattern}" if pattern else ""
+    assert well.alike(well.found(lab, well.facts(1), well.facts(2)), text)
+
+
+TAKES = "elastic training in the process (HIGH_AVAILABILITY) takes up to"
+
+
+@pytest.mark.parametrize(
+    ("env", "free", "pattern"),
+    [
+        ({}, {}, ""),
+        ({"HIGH_AVAILABILITY": "recover,retry"}, {}, ""),
+        (
+            {"HIGH_AVAILABILITY": "retry,elastic-training"},
+            {0: 3600, 1: 9000},
+            f"info lab-[1-2]: {TAKES} 3600 MB more memory of each NPU (HCCL_BUFFSIZE x 2 x 9)",
+        ),
+        (
+            {"HIGH_AVAILABILITY": "elastic-training"},
+            {},
+            f"info lab-[1-2]: {TAKES} 3600 MB … x 9); how much is free is not known",
+        ),
+        (
+            {"HIGH_AVAILABILITY": "elastic-training", "HCCL_BUFFSIZE": "400"},
+            {0: 9000, 1: 7199, 9: 1},
+            f"warning lab-[1-2]: {TAKES} 7200 MB … x 9); device 1: 7199 MB free at the least",
+        ),
+        ({"HIGH_AVAILABILITY": "elastic-training", "HCCL_BUFFSIZE": "much"}, {}, ""),
+    ],
+)
+def test_the_memory_that_elastic_training_takes_is_compared_with_what_is_free(
+    env: dict[str, str], free: dict[int, int], pattern: str
+) -> None:
+    lab = replace(well.TWO, env=env)
+    lines = well.found(lab, *(well.facts(n, free_memory=Answered(free)) for n in (1, 2)))
+    found = [line for line in lines.split("\n") if line.startswith("elastic-memory")]
+    assert well.alike("\n".join(found), f"elastic-memory {pattern}" if pattern else "")
 
 
 def test_values_that_are_wrong_for_the_product_the_nodes_report() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ascendboot.facts.derive import common_networks
+from ascendboot.facts.derive import common_networks, leaves_by_lldp
 from ascendboot.facts.npus import DeviceNetwork
-from ascendboot.facts.parsers.hccn_tool import DeviceAddress
-from ascendboot.facts.query import NOT_QUERIED, Answered, Lack, Unanswered
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress, LldpNeighbour
+from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Lack, Unanswered
 from ascendboot.model.cluster import Cluster, Device
 from tests.unit.checks.well import (
     TWO,
@@ -139,6 +140,7 @@ def test_an_ip_other_than_the_inventory_states() -> None:
 
 
 A3 = replace(TWO, product="a3")
+OVER_ROCE = replace(A3, env={"HCCL_INTER_HCCS_DISABLE": "TRUE"})
 UNUSED = cluster(*(node(i, devices=(Device(0), Device(1))) for i in (1, 2)))
 
 
@@ -149,9 +151,10 @@ UNUSED = cluster(*(node(i, devices=(Device(0), Device(1))) for i in (1, 2)))
         (A3, None, "warning"),
         (A3, (0, 0), "warning"),
         (A3, (0, 1), "error"),
+        (OVER_ROCE, (0, 0), "error"),
         (UNUSED, None, ""),
     ],
-    ids=["A2", "A3", "one super pod", "two super pods", "devices that no job uses"],
+    ids=["A2", "A3", "one super pod", "two super pods", "forced", "devices that no job uses"],
 )
 def test_item_10_links_that_are_down(
     lab: Cluster, pods: tuple[int, int] | None, level: str
@@ -170,6 +173,17 @@ def test_a_tls_switch_that_is_off_at_few() -> None:
     )
     pattern = "tls-differs error lab-2: … lab-2 device 0 is off, that of the 15 other devices on"
     assert alike(found(TWO, facts(1, **on), facts(2, **most)), pattern)
+
+
+@pytest.mark.parametrize(
+    ("env", "level"), [({}, "warning"), ({"HCCL_INTRA_ROCE_ENABLE": "1"}, "error")]
+)
+def test_unequal_tls_switches_of_one_node_are_an_error_where_its_devices_use_roce(
+    env: dict[str, str], level: str
+) -> None:
+    uneven = networks(1, *(network(1, i, tls_enabled=TLS_ON) for i in (2, 3)))
+    lines = found(cluster(node(1), env=env), facts(1, **uneven)).split("\n")
+    assert [line.split(": ")[0] for line in lines] == [f"tls-differs {level} lab-1"]
 
 
 def test_hccn_conf_that_differs_from_the_device_and_one_that_leaves_devices_out() -> None:
@@ -212,3 +226,50 @@ def test_leaf_switches_that_are_missing_or_contradict_each_other(
     used = (Device(0), Device(1))
     nodes = [node(i, leaf=leaf, devices=used) for i, leaf in enumerate(leaves, start=1)]
     assert found(cluster(*nodes), facts(1), facts(2)) == text
+
+
+def by_lldp(*leaves: str) -> Answer[Mapping[int, Answer[LldpNeighbour]]]:
+    """The answers of devices from 0 on; `-`: none."""
+    failed = Unanswered("failed", "could not read the LLDP neighbour: no TLV")
+    seen = (failed if leaf == "-" else Answered(LldpNeighbour(leaf, "1")) for leaf in leaves)
+    return Answered(dict(enumerate(seen)))
+
+
+NO_LLDP = "is unknown: could not read the LLDP neighbour: no TLV"
+NO_TOOL = Unanswered("missing", "no tool")
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        ((by_lldp("a", "b"), by_lldp("a", "b")), ""),
+        (
+            (by_lldp("a", "b"), by_lldp("a", "-")),
+            f"leaf-unknown warning lab-2: the leaf switch of device 1 {NO_LLDP}",
+        ),
+        (
+            (by_lldp("-", "-"), by_lldp("-", "-")),
+            f"leaf-unknown warning lab-[1-2]: the leaf switch of the node {NO_LLDP}",
+        ),
+        (
+            (by_lldp("a", "b"), NO_TOOL),
+            "leaf-unknown warning lab-2: the leaf switch of the node is unknown: no tool",
+        ),
+    ],
+    ids=["all", "one device", "no switch sends LLDP", "no tool"],
+)
+def test_devices_without_an_lldp_answer_are_named_with_the_reason(
+    answers: tuple[Any, Any], text: str
+) -> None:
+    used = (Device(0), Device(1))
+    lab = cluster(*(node(i, devices=used) for i in (1, 2)), reads_leaves=True)
+    both = {f"lab-{i}": facts(i, neighbours=seen) for i, seen in enumerate(answers, 1)}
+    assert found(lab.with_leaves(leaves_by_lldp(lab, both)), *both.values()) == text
+
+
+def test_a_group_of_leaf_switches_to_which_no_node_is_connected_is_named() -> None:
+    lab = cluster(node(1), cores=(("a", "x"), ("b", "y")), reads_leaves=True)
+    seen = lab.with_leaves({"lab-1": tuple((i, "a") for i in range(8))})
+    assert found(seen, facts(1)) == (
+        "leaf-unknown warning lab-1: topology.cores names b, but no node is connected to it"
+    )

@@ -101,7 +101,7 @@ def test_what_lldp_shows_is_printed_as_the_inventory_states_it(place: Path) -> N
     nodes = (replace(node, leaf=seen.get(node.name, node.leaf)) for node in stated.nodes)
     told = list(topology._to_state(stated, replace(stated, nodes=tuple(nodes))))
     assert told == [
-        "seen by LLDP; setup uses it once the inventory states it:",
+        "seen by LLDP; state it, or `topology: {leaves: lldp}`, and run setup:",
         '  n3: leaf: {"0,2": "192.0.2.201", "1": "192.0.2.202"}',
     ]
     assert list(topology._to_state(stated, stated)) == []

@@ -145,8 +145,13 @@ def test_invalid_flags_about_hangs(timeout: str | None, on_hang: str, why: str) 
 
 
 def limits(**flags: Any) -> Limits | None:
-    unset = dict.fromkeys(("resume", "elastic", "min_nodes", "max_restarts"))
-    return supervision_limits(**{"supervise": False, "others": "", **unset, **flags})
+    unset = dict.fromkeys(("resume", "elastic"))
+    budgets = {
+        name: flags.pop(name.replace("-", "_"), None)
+        for name in ("min-nodes", "max-restarts", "stable-for")
+    }
+    given = {"supervise": False, "others": "", "budgets": budgets, **unset, **flags}
+    return supervision_limits(**given)
 
 
 def test_elastic_is_short_for_supervise_with_min_nodes() -> None:
@@ -176,8 +181,16 @@ def test_elastic_with_a_flag_that_does_not_work_with_it(flags: dict[str, Any], w
 
 
 def test_a_job_that_is_continued_keeps_its_limits() -> None:
-    with pytest.raises(UsageError, match="--resume: keeps --min-nodes and --max-restarts as they"):
-        limits(resume="job", max_restarts="3")
+    with pytest.raises(UsageError, match="--resume: keeps --max-restarts and --stable-for as bef"):
+        limits(resume="job", max_restarts="3", stable_for="1m")
+
+
+def test_a_returned_node_is_used_after_the_time_that_the_operator_states() -> None:
+    assert limits(supervise=True, stable_for="20s") == Limits(
+        min_nodes=1, max_restarts=10, correlate_s=CORRELATE_S, stable_for_s=20.0
+    )
+    with pytest.raises(UsageError, match="--stable-for: is only for supervised jobs"):
+        limits(stable_for="20s")
 
 
 OPEN_FILES = """

@@ -54,13 +54,14 @@ def test_all_queries_only_read_and_have_a_timeout() -> None:
 
 def test_every_query_has_a_field_and_every_field_a_query() -> None:
     fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock", "stated"}
-    wish = replace(CLUSTER, launcher="torchrun")
+    wish = replace(CLUSTER, launcher="torchrun", reads_leaves=True)
     in_container = replace(NODE, container="rec-sdk")
-    both = {**host_queries(CLUSTER, in_container), **work_queries(wish, in_container)}
+    both = {**host_queries(wish, in_container), **work_queries(wish, in_container)}
     assert set(both) == fields
     fields -= {"container", "work_machine", "first_process", "confinement"}
     assert set(queries(wish, NODE)) == fields
-    assert set(queries(CLUSTER, NODE)) == fields - {"torch"}
+    assert set(queries(CLUSTER, NODE)) == fields - {"torch", "neighbours"}
+    assert set(queries(wish, replace(NODE, leaf="a"))) == fields - {"neighbours"}
     assert set(queries(replace(wish, code_path=None), NODE)) == fields - {"code", "code_tree"}
     assert set(queries(replace(wish, code_source="."), NODE)) == fields - {"code_tree"}
 
@@ -71,7 +72,7 @@ def test_both_sides_of_a_node_with_a_container_are_queried() -> None:
     assert set(host) == {
         *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
         *("hccn_conf", "npus", "npu_list", "health", "device_networks", "super_pods", "root_info"),
-        *("confinement", "unknown_lines"),
+        *("confinement", "free_memory", "unknown_lines"),
     }
     assert set(work) == {
         *("system", "work_machine", "first_process", "python", "openmpi", "disk", "place"),
@@ -201,6 +202,7 @@ def test_answers_of_the_scripts_are_parsed(
         ("hccn_conf", {"hccn_conf": (1, "denied")}, "failed", "read /etc/hccn.conf: denied"),
         ("place", {"place": (1, "is full")}, "failed", "use the cluster's folder: is full"),
         ("sshd", SSHD, "not-understood", "expected sections sshd_version, sshd_test"),
+        ("place", {"place": (0, "nfs\x1b")}, "not-understood", "the kind of a file system"),
         ("code", {"code": (0, "perhaps")}, "not-understood", 'not understood: "perhaps"'),
         ("disk", {"disk": (0, ONE_DISK)}, "not-understood", "expected two rows"),
         (

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.facts.parsers.npu_smi import NpuProcess, parse_health, parse_table
+from ascendboot.facts.parsers.npu_smi import (
+    NpuProcess,
+    parse_free_memory,
+    parse_health,
+    parse_table,
+)
 
 DATA = Path(__file__).parents[2] / "data/npu-smi-info"
 
@@ -62,3 +67,21 @@ def test_the_mapping_gives_the_physical_ids() -> None:
 def test_physical_ids_of_the_table_take_precedence() -> None:
     ids = {(npu, chip): 99 for npu in range(8) for chip in range(2)}
     assert parse_health(recorded("A3-25.3.rc1/busy"), ids) == dict.fromkeys(range(16), "OK")
+
+
+@pytest.mark.parametrize(
+    ("case", "free"),
+    [
+        ("A2-24.1/usual", {0: 62147, 1: 62147}),
+        ("950-26.0/usual", {0: 81577}),
+        ("A2-24.1/no_npus", {}),
+    ],
+)
+def test_the_free_memory_of_each_device(case: str, free: dict[int, int]) -> None:
+    assert parse_free_memory(recorded(case)) == free
+
+
+def test_devices_without_a_total_show_no_free_memory() -> None:
+    assert parse_free_memory(
+        recorded("A2-24.1/usual").replace("3389 / 65536", "0    / 0    ", 1)
+    ) == {1: 62147}

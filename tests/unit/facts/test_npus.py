@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.npus import COMMAND, RootInfo, lldp_query, npu_queries
+from ascendboot.facts.npus import COMMAND, RootInfo, npu_queries
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
 from ascendboot.facts.query import Answer as FactAnswer
 from ascendboot.facts.query import Answered, Lack, Unanswered, answer_to
+from ascendboot.model.cluster import Device
 from ascendboot.transport.api import HANGS
 from tests.fake_transport import Answer, framed
 from tests.here import Here
+from tests.unit.checks import well
 from tests.unit.checks.well import network, value
 
 NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
@@ -171,7 +173,7 @@ def test_an_a3_server_outside_super_pods(stage: Stage) -> None:
     [
         ("echo hello", "not-understood", 'line 1 not understood: "hello"'),
         ("echo 'Invalid card id.'; exit 1", "failed", "Invalid card id."),
-        ("exec sleep 60", "failed", f"no answer within 10 s; {HANGS}"),
+        ("exec sleep 60", "silent", f"no answer within 10 s; {HANGS}"),
     ],
 )
 def test_one_chip_without_an_answer_about_its_super_pod(
@@ -230,7 +232,7 @@ def test_two_ports_and_no_ip(stage: Stage) -> None:
             *(1, "echo 'link status: ASLEEP'; exit", "not-understood"),
             ': line 1 not understood: "link status: ASLEEP"; expected link status: UP or DOWN',
         ),
-        (0, "exec sleep 60", "failed", f": no answer within 10 s; {HANGS}"),
+        (0, "exec sleep 60", "silent", f": no answer within 10 s; {HANGS}"),
         (0, "exit 5", "failed", " exited 5 and printed nothing"),
     ],
 )
@@ -278,6 +280,7 @@ def without_npus(kind: Lack, why: str) -> dict[str, FactAnswer[Any]]:
         "npus": Unanswered(kind, f"could not list the NPUs: {why}"),
         "npu_list": Unanswered(kind, f"could not count the NPUs: {why}"),
         "health": Unanswered(kind, f"could not read the health of the NPUs: {why}"),
+        "free_memory": Unanswered(kind, f"could not read the free memory of the NPUs: {why}"),
         "super_pods": Answered({}),
         "unknown_lines": Answered(()),
         "root_info": Answered(None),
@@ -377,27 +380,41 @@ def test_a_missing_answer_of_a_device_is_not_understood() -> None:
 LLDP = (Path(__file__).parents[2] / "data/hccn_tool-lldp/910B/usual.txt").read_text()
 
 
+def neighbours(stage: Stage, *devices: Device) -> FactAnswer[Any]:
+    fact = npu_queries(well.node(1, devices=devices))["neighbours"]
+    return answer_to(fact, stage(fact.command).to(fact.command))
+
+
 def test_each_device_is_asked_for_its_lldp_neighbour(stage: Stage) -> None:
-    for device in ("davinci0", "davinci3", "davinci_manager"):
-        (stage.folder / device).write_text("")
     (stage.folder / "lldp").write_text(LLDP)
-    stage.put("hccn_tool", f'[ "$*" = "-i 3 -lldp -g" ] && cat {stage.folder}/lldp')
-    fact = lldp_query()
-    script = fact.command.argv[2].replace("/dev/davinci", f"{stage.folder}/davinci")
-    command = replace(fact.command, argv=("bash", "-c", script))
-    answers = value(answer_to(fact, stage(command).to(command)))
-    assert value(answers[3]).leaf == "192.0.2.201"
+    stage.put("hccn_tool", f'[ "$*" = "-i 1 -lldp -g" ] && cat {stage.folder}/lldp')
+    answers = value(neighbours(stage))
+    assert value(answers[1]).leaf == "192.0.2.201"
     assert answers[0] == Unanswered(
         "failed",
         "could not read the LLDP neighbour of device 0: hccn_tool -i 0 -lldp -g exited 1 and "
         "printed nothing",
     )
-    assert list(answers) == [0, 3]
+    assert list(answers) == [0, 1]
 
 
-def test_without_hccn_tool_there_is_no_lldp(stage: Stage) -> None:
-    (stage.folder / "hccn_tool").unlink()
-    fact = lldp_query()
-    answer = answer_to(fact, stage(fact.command).to(fact.command))
+def test_only_the_devices_that_a_job_uses_are_asked_for_their_lldp_neighbours(
+    stage: Stage,
+) -> None:
+    stage.put("hccn_tool", f'echo "$*" >>{stage.folder}/calls')
+    assert list(value(neighbours(stage, Device(1)))) == [1]
+    calls = (stage.folder / "calls").read_text().splitlines()
+    assert [call for call in calls if "lldp" in call] == ["-i 1 -lldp -g"]
+    (stage.folder / "calls").unlink()
+    stage.answers()
+    assert "lldp" not in (stage.folder / "calls").read_text()
+
+
+@pytest.mark.parametrize("mapping", [TWO, A5], ids=["A2 without hccn_tool", "950"])
+def test_where_hccn_tool_cannot_be_asked_there_is_no_lldp(stage: Stage, mapping: str) -> None:
+    stage.npu_smi(mapping)
+    if mapping == TWO:
+        (stage.folder / "hccn_tool").unlink()
+    answer = neighbours(stage)
     assert isinstance(answer, Unanswered)
-    assert answer.kind == "missing"
+    assert answer.kind == ("missing" if mapping == TWO else "failed")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.parsers.base import ToolBusyError, ToolMissingError
+from ascendboot.facts.parsers.base import ToolBusyError, ToolMissingError, ToolSilentError
 from ascendboot.facts.query import (
     CLOCK_COMMAND,
     Answered,
@@ -94,6 +94,7 @@ def raising(error: Exception) -> Callable[[Result], str]:
     ("error", "kind"),
     [
         (ToolMissingError("no x"), "missing"),
+        (ToolSilentError("x: no answer"), "silent"),
         (ToolBusyError("busy"), "busy"),
         (ToolError("broken"), "failed"),
         (NotUnderstoodError("x", 3, "?", "!"), "not-understood"),
@@ -142,7 +143,7 @@ SECTIONS = Sections(Answer(framed(PARTS)).to(WHO), "script")
     ("name", "kind", "message"),
     [
         ("gone", ToolMissingError, "x is not there"),
-        ("late", ToolError, f"it gave no answer in time; {HANGS}"),
+        ("late", ToolSilentError, f"it gave no answer in time; {HANGS}"),
         ("mute", ToolError, "exited 3 and printed nothing"),
         ("bad", ToolError, "last words"),
         ("lost", NotUnderstoodError, NO_SECTION),

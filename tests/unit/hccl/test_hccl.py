@@ -8,7 +8,15 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from ascendboot.hccl.variables import conflicts, hccl_ports, variables, why_not, why_not_read
+from ascendboot.hccl.variables import (
+    conflicts,
+    elastic_memory_mb,
+    hccl_ports,
+    near_miss,
+    variables,
+    why_not,
+    why_not_read,
+)
 from tests.reference_pages import editor_schema
 
 ROOT = Path(__file__).parents[3]
@@ -68,6 +76,32 @@ def test_defaults_and_examples_are_allowed() -> None:
         ("HCCL_RDMA_TC", "0 132 252", "133 256 -4"),
         ("HCCL_RDMA_TIMEOUT", "5 24", "4 25"),
         ("HCCL_OP_EXPANSION_MODE", "AI_CPU AIV HOST HOST_TS CCU_SCHED", "aiv CPU"),
+        (
+            "HCCL_ALGO",
+            "level0:NA level1:NHR;level0:NA allreduce=level0:NA;level1:ring/allgather=level1:H-D_R",
+            (
+                "NHR level1 level4:NHR level1:nhr level1:NB;level1:NB level1:NB; "
+                "level1:NB/level2:NB "
+                "others=level1:NB reduce=level1:NB/reduce=level1:NB reduce=level1:NB/level1:NB r="
+            ),
+        ),
+        ("HCCL_DETERMINISTIC", "false true strict TRUE", "yes 1 True"),
+        ("HCCL_RDMA_QPS_PER_CONNECTION", "1 32", "0 33 4.0"),
+        ("HCCL_RDMA_QP_PORT_CONFIG_PATH", "/ /etc/hccl", "etc/hccl ~/h"),
+        ("HCCL_MULTI_QP_THRESHOLD", "1 8192", "0 8193 512KB"),
+        (
+            "HCCL_DFS_CONFIG",
+            "stuck_detection:off,inconsistent_check:first task_monitor_interval:7200000 "
+            + " ".join(f"connection_fault_detection_time:{s}" for s in (0, 20, 100, 7199, 7200)),
+            (
+                "on stuck_detection stuck_detection:yes heartbeat:on stuck_detection:on, "
+                "cluster_heartbeat:first cluster_heartbeat:on,cluster_heartbeat:on "
+                "task_monitor_interval:7200001 connection_fault_detection_time:19 "
+                "connection_fault_detection_time:7201 connection_fault_detection_time:07200"
+            ),
+        ),
+        ("HCCL_DEBUG_CONFIG", "ALG task,alg,RESOURCE ^task,alg", "Alg task, all task,^alg ^"),
+        ("HCCL_ENTRY_LOG_ENABLE", "0 1", "true 2"),
         ("ASCEND_RT_VISIBLE_DEVICES", "0 0,1,7", "1,0 0,0 0-3 01 12345"),
         ("ASCEND_GLOBAL_LOG_LEVEL", "0 4", "5 info"),
     ],
@@ -102,6 +136,61 @@ def test_the_reason_states_the_documented_limits(
 def test_duplicate_ports_and_unordered_ids_are_refused() -> None:
     assert why_not("HCCL_HOST_SOCKET_PORT_RANGE", "5-7,7") == '"5-7,7": port 7 is listed twice'
     assert why_not("ASCEND_RT_VISIBLE_DEVICES", "1,0") == '"1,0" is not in ascending order'
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "products"),
+    [
+        ("connection_fault_detection_time", "30", "auto a2 a3"),
+        ("stuck_detection", "on", "auto a2 a3"),
+        ("cluster_heartbeat", "on", "auto a2 a3 a5"),
+        ("inconsistent_check", "first", "auto a2 a3 a5"),
+        ("task_exception", "on", "auto a5"),
+        ("task_monitor_interval", "0", "auto a3"),
+    ],
+)
+def test_a_key_that_the_product_would_ignore_is_refused(
+    key: str, value: str, products: str
+) -> None:
+    asked = ("auto", "a2", "a3", "a5")
+    found = {product: why_not("HCCL_DFS_CONFIG", f"{key}:{value}", product) for product in asked}
+    assert [product for product in asked if found[product] is None] == products.split()
+    assert set(found.values()) <= {
+        None,
+        *(f"{key} is not read on {p}" for p in ("A2", "A3", "950")),
+    }
+
+
+def test_the_reason_names_the_item_that_is_wrong() -> None:
+    heartbeat = why_not("HCCL_DFS_CONFIG", "stuck_detection:on, cluster_heartbeat:yes")
+    assert heartbeat == 'cluster_heartbeat: "yes" is not one of on, off'
+    algorithm = why_not("HCCL_ALGO", "reduce=level1:NB/scatter=level0:NA; level1:NHR; level1:NB")
+    assert algorithm == "scatter: level1 is stated twice"
+    assert why_not("HCCL_DFS_CONFIG", "stuck_detection:on, cluster_heartbeat:on") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HCCL_BUFSIZE", "HCCL_BUFFSIZE"),
+        ("HCCL_CONNECT_TIME_OUT", "HCCL_CONNECT_TIMEOUT"),
+        ("hccl_buffsize", "HCCL_BUFFSIZE"),
+        ("ASCEND_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
+        *((name, None) for name in variables()),
+        ("HCOMM_DEBUG_CONFIG", None),
+        ("HCCL_OP_RETRY_PARAMS", None),
+        ("HCCL_DIAGNOSE_ENABLE", None),
+        ("HCCL_RDMA_PCIE_DIRECT_POST_NOSTRICT", None),
+        ("ASCEND_MODULE_LOG_LEVEL", None),
+        ("ASCEND_HOME_PATH", None),
+        ("SLURM_JOB_ID", None),
+        ("PATH", None),
+    ],
+)
+def test_a_misspelt_name_is_recognised_and_other_variables_are_not(
+    name: str, meant: str | None
+) -> None:
+    assert near_miss(name) == meant
 
 
 def test_a_variable_that_the_product_does_not_read() -> None:
@@ -170,3 +259,10 @@ def test_the_ports_of_the_host() -> None:
 def test_editors_check_it_too(settings: dict[str, object], is_right: bool) -> None:  # noqa: FBT001
     document = {"cluster": "c", "nodes": {"n1": {"address": "192.0.2.1"}}, "hccl": settings}
     assert jsonschema.Draft202012Validator(editor_schema()).is_valid(document) is is_right
+
+
+def test_elastic_training_takes_nine_pairs_of_buffers() -> None:
+    ways = {"HIGH_AVAILABILITY": "recover,elastic-training"}
+    sizes = [elastic_memory_mb({**ways, "HCCL_BUFFSIZE": size}) for size in ("200", "400", "2M")]
+    assert [elastic_memory_mb(ways), *sizes] == [3600, 3600, 7200, None]
+    assert elastic_memory_mb({"HIGH_AVAILABILITY": "recover"}) is None

@@ -26,7 +26,7 @@ TORS = {
         {
             "tor_id": 0,
             "tor_ip": "198.51.100.1",
-            "server": [{"server_ip": "192.0.2.1", "npu_count": 8, "slice_id": 0}],
+            "server": [{"server_ip": "192.0.2.1", "npu_count": 8, "slice_id": 3}],
         },
         {"tor_id": 1, "tor_ip": "", "server": [{"server_ip": "192.0.2.2"}]},
     ],
@@ -72,6 +72,20 @@ def test_nodes_get_leaves_from_a_file_and_a_stated_leaf_counts_first(
 ) -> None:
     Path("leaves.txt").write_text(text)
     assert [node.leaf for node in loaded(INVENTORY).nodes] == leaves
+
+
+def test_slices_come_with_leaves_from_mindcluster_alone() -> None:
+    Path("leaves.txt").write_text(json.dumps(TORS))
+    assert [node.slice_id for node in loaded(INVENTORY).nodes] == [3, 0, 0]
+    Path("leaves.txt").write_text(SLURM)
+    assert [node.slice_id for node in loaded(INVENTORY).nodes] == [0, 0, 0]
+
+
+def test_leaves_that_setup_reads_by_lldp_are_no_file_and_any_group_may_name_them() -> None:
+    text = INVENTORY.replace("leaves.txt", "lldp, cores: {b: pod}")
+    assert [node.leaf for node in loaded(text).nodes] == [None, None, "mine"]
+    assert loaded(text).reads_leaves
+    assert not loaded(INVENTORY.partition("topology")[0]).reads_leaves
 
 
 FORMS = "basic-tor-node-cm, ranktable_tor.json or Slurm's topology.conf"

@@ -45,7 +45,7 @@ JOB = replace(
 def test_recorded_logs(path: Path) -> None:
     said = error_in(path.read_bytes())
     assert said is not None
-    named = Peers(JOB).named_in(said.trouble, JOB.ranks[0])
+    named = Peers(JOB.ranks, JOB.addresses).named_in(said.trouble, JOB.ranks[0])
     assert {
         "words": said.words,
         "of_a_peer": said.of_a_peer,
@@ -128,7 +128,7 @@ def test_numbers_do_not_make_a_difference() -> None:
 @pytest.mark.parametrize("code", [f"EI{number:04}" for number in range(1, 21)])
 def test_every_code_of_hccl_has_a_meaning_and_a_remedy(code: str) -> None:
     known = known_words(f"Some_Error({code}): …")
-    assert known is known_errors().codes[code]
+    assert known is next(e for e in known_errors().entries if e.id == code)
     assert known.meaning
     assert known.remedy
 
@@ -192,4 +192,44 @@ def test_item_09_horovod_names_the_ranks_that_stall(
     said = error_in(b"step 7\n" + STALLED % (level, b" ") + listed)
     assert said is not None
     assert (said.of_a_peer, "stall_inspector" in said.words) == (True, True)
-    assert Peers(JOB).named_in(said.trouble, JOB.ranks[0]).ranks == ranks
+    assert Peers(JOB.ranks, JOB.addresses).named_in(said.trouble, JOB.ranks[0]).ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("line", "ranks"),
+    [
+        ("[2168] cqe error status[12] remoteIP:[127.11.0.2]", (4,)),
+        ("cqe error status[12] remoteIP{deviceId[6],deviceIp[192.0.2.199]}", (5,)),
+        ("[Heartbeat]cqe err status[12], time:[x], ip:[127.11.0.2]", (4,)),
+        ("connected p2p timeout, timeout:120 s. local logicDevid:0, remote physic id:2", (2,)),
+        ("tasks are unhealthy (stopped sending heartbeats): /job:worker/replica:0/task:3", (3,)),
+        ("GRPC error from remote target /job:worker/replica:0/task:6:", (6,)),
+        ("cqe error status[12] remoteIP:[203.0.113.9]", ()),
+        ("connected p2p timeout. local logicDevid:0, remote physic id:12", ()),
+    ],
+)
+def test_whom_a_line_names(line: str, ranks: tuple[int, ...]) -> None:
+    assert Peers(JOB.ranks, JOB.addresses).named_in(line, JOB.ranks[0]).ranks == ranks
+
+
+NOTIFY = "[ERROR] HCCL(7,python3):2024-04-08-02:55:04.903.511 [x.cc:1]taskType[Notify Wait]\n"
+LOST_HEART = "[ERROR] RUNTIME(7,python3):2024-04-08-02:55:05.1 [x.cc:1]Device lost heartbeat\n"
+VAGUE = "RuntimeError: ACL stream synchronize failed, error code:507048\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "of_a_peer", "end"),
+    [
+        (VAGUE + NOTIFY, True, "taskType[Notify Wait]"),
+        (VAGUE + "ValueError: loss is nan\n", False, "error code:507048"),
+        (NOTIFY + LOST_HEART, False, "Device lost heartbeat"),
+        (NOTIFY + "ValueError: no such step\n", True, "taskType[Notify Wait]"),
+        ("ValueError: loss is nan\n" + NOTIFY, False, "ValueError: loss is nan"),
+        (NOTIFY.replace("ERROR", "INFO") + "step 3\n", None, ""),
+    ],
+    ids=["vague-peer", "vague-own", "root-later", "peer-first", "own-first", "no-error"],
+)
+def test_all_lines_of_a_failure_count(log: str, *, of_a_peer: bool | None, end: str) -> None:
+    found = error_in(log.encode())
+    assert (found and found.of_a_peer) == of_a_peer
+    assert end == "" or (found is not None and found.words.endswith(end))

@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.follow import Followers, NodeEvent, Reconnected, Reconnector
 from ascendboot.jobs.gather import NodeLogs
+from ascendboot.jobs.loss import BadLoss
 from ascendboot.jobs.output import LogCopy, RankOutput
 from ascendboot.launch.events import NodeSample, RankStarted, RankUse
 from ascendboot.launch.plan import LaunchPlan
@@ -72,6 +74,23 @@ def test_bytes_go_to_files_lines_to_the_output_and_events_to_the_run(tmp_path: P
     assert b"".join(shown) == b"a-1:1 | one\na-1:1 | two\na-1:1 | end\n"
     logs = {log.name: log.read_bytes() for log in tmp_path.iterdir() if log.stat().st_size}
     assert logs == {"rank.1.log": b"one\ntwo\nend", "launcher.log": b"hm\n"}
+
+
+def test_the_first_bad_loss_of_a_rank_is_passed_on_beside_its_lines(tmp_path: Path) -> None:
+    losses: list[BadLoss] = []
+    shown: list[bytes] = []
+    output = RankOutput(shown.append)
+    followers, feed = followed(tmp_path, output=output, on_loss=losses.append)
+    feed(says("rank.1.log", b"step 1 loss 0.5\nstep 2 lo"))
+    feed(says("rank.1.log", b"ss nan\nstep 3 loss nan\n"))
+    followers.close()
+
+    lines = [
+        b"a-1:1 | step %d loss %b\n" % line for line in ((1, b"0.5"), (2, b"nan"), (3, b"nan"))
+    ]
+    assert b"".join(shown) == b"".join(lines)
+    [bad] = losses
+    assert replace(bad, at=None) == BadLoss(rank=1, node="a-1", value="nan", step="2")
 
 
 def test_what_is_short_of_its_size(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from ascendboot.console.screen import Screen
 from ascendboot.jobs.error_codes import known_of_launcher
 from ascendboot.jobs.job_report import report_on
+from ascendboot.jobs.loss import BadLoss, record_loss
 from ascendboot.jobs.progress import Arrivals, Progress, has_started, signal_of, will_end
 from ascendboot.launch.events import (
     EndingBegan,
@@ -446,6 +447,73 @@ def test_a_job_that_succeeds_has_no_cause(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(OWN)
     found = report(progress(*((n, 0, T) for n in range(4)), launcher=0), tmp_path)
     assert (found.cause, found.state) == (None, JobState.SUCCEEDED)
+
+
+def plog(folder: Path, rank: int, *lines: str) -> None:
+    path = folder / f"rank.{rank}.plog/debug/plog/plog-7_1.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"[ERROR] RUNTIME(7,python3):{line}\n" for line in lines))
+
+
+def test_a_known_error_in_a_plog_explains_a_failure(tmp_path: Path) -> None:
+    seen = progress((1, 1, 1767323050.0, 0), (3, 1, 1767323049.0, 0))
+    (tmp_path / "rank.3.log").write_text("Traceback (most recent call last):\nRuntimeError: no\n")
+    plog(
+        tmp_path,
+        1,
+        "2026-01-02-03:04:05.678.901 [a.cc:1]7 Aicore kernel execute failed, device_id=5",
+    )
+    cause = report(seen, tmp_path).cause
+    assert cause is not None
+    source = "rank.1.plog/debug/plog/plog-7_1.log"
+    assert (cause.rank, cause.source, cause.at) == (1, source, "2026-01-02T03:04:05.678+00:00")
+    assert "Aicore kernel execute failed" in cause.words
+    assert cause.meaning
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-01-02-03:04:05.678.901 [a.cc:1]7 no file of that name, the default is used",
+        "2026-01-02-01:04:05.678.901 [a.cc:1]7 Aicore kernel execute failed, device_id=5",
+        "[a.cc:1]7 Aicore kernel execute failed, device_id=5",
+    ],
+    ids=["not a known error", "two hours before", "without a time"],
+)
+def test_other_errors_in_a_plog_explain_nothing(tmp_path: Path, line: str) -> None:
+    seen = progress((1, 1, 1767323050.0, 0), (3, 1, 1767323049.0, 0))
+    plog(tmp_path, 1, line)
+    cause = report(seen, tmp_path).cause
+    assert cause is not None
+    assert (cause.rank, cause.source) == (3, "events")
+
+
+NAN = BadLoss(rank=3, node="a-2", value="nan", step="120", at=1767323045.0)
+NAN_WORDS = "a-2: the loss of rank 3 was nan from step 120 on, at 03:04:05 UTC"
+
+
+def test_a_loss_that_was_nan_is_a_note_of_a_job_that_succeeds(tmp_path: Path) -> None:
+    ends = [(rank, 0, 10.0) for rank in range(4)]
+    seen = replace(progress(*ends, launcher=0), losses=(NAN,))
+    assert report(seen, tmp_path).notes == (NAN_WORDS,)
+
+
+def test_a_loss_that_was_nan_is_evidence_of_the_cause_of_a_failure(tmp_path: Path) -> None:
+    record_loss(tmp_path, NAN)
+    found = report(progress((3, 1, 10.0)), tmp_path)
+    assert found.cause is not None
+    assert (found.cause.losses, found.notes) == ((NAN_WORDS,), ())
+    assert f"  loss: {NAN_WORDS}" in found.cause.lines()
+
+
+def test_the_ends_of_logs_show_a_loss_that_was_nan(tmp_path: Path) -> None:
+    ends = [(rank, 0, 10.0) for rank in range(4)]
+    (tmp_path / "rank.1.log").write_bytes(b"step 7 loss nan\n")
+    (tmp_path / "rank.2.log").write_bytes(b"step 9 loss nan\n" * 10_000)
+    short, long = "of rank 1 was nan from step 7 on", "of rank 2 was nan at step 9"
+    assert report(progress(*ends), tmp_path).notes == (f"a-1: the loss {short}; also rank 2",)
+    (tmp_path / "rank.1.log").unlink()
+    assert report(progress(*ends), tmp_path).notes == (f"a-2: the loss {long}",)
 
 
 def test_arrivals_become_sparse_and_stay_right() -> None:

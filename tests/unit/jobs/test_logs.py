@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import subprocess
 from datetime import datetime, timezone
@@ -17,6 +18,7 @@ from ascendboot.jobs.logs import (
     chosen_pattern,
     chosen_ranks,
     chosen_time,
+    fetch_plogs,
     fetch_tails,
 )
 from ascendboot.launch.plan import JobRecord
@@ -146,3 +148,37 @@ def test_a_file_that_is_none_of_the_job_is_not_written(job: JobRecord, tmp_path:
     odd = answering("a-1", f"tail other 0 {tail}\nend\n")
     assert fetch_tails(job, {"a-1": odd}, tmp_path, forks=4) == {}
     assert not (tmp_path / "other").exists()
+
+
+def test_of_each_rank_three_plogs_are_read_those_with_errors_first(
+    job: JobRecord, tmp_path: Path
+) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    plogs = there / "rank.0.plog/debug/plog"
+    plogs.mkdir(parents=True)
+    here.mkdir()
+    for number in range(6):
+        path = plogs / f"plog-{number}_1.log"
+        path.write_bytes(b"[ERROR] HCCL\n" if number == 1 else b"[EVENT] HCCL\n")
+        os.utime(path, (number, number))
+    (plogs / "plog-a b.log").write_bytes(b"[ERROR] a name that CANN does not give\n")
+    (there / "rank.9.plog").mkdir()
+    (there / "rank.9.plog/plog-9_1.log").write_bytes(b"[ERROR] of another node\n")
+    node = answering("a-1", sent(there))
+    assert fetch_plogs(job, {"a-1": node}, here, forks=4) == {}
+    found = {path.relative_to(here).as_posix(): path.read_bytes() for path in here.rglob("*.log")}
+    names = {number: f"rank.0.plog/debug/plog/plog-{number}_1.log" for number in (1, 4, 5)}
+    assert found == {
+        name: (plogs / f"plog-{number}_1.log").read_bytes() for number, name in names.items()
+    }
+    assert [name in sent(there) for name in names.values()] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "name", ["rank.0.plog/../../x.log", "rank.0.plog/.x.log", "rank.0.plog//x.log", "/x.log"]
+)
+def test_a_plog_cannot_be_written_elsewhere(job: JobRecord, tmp_path: Path, name: str) -> None:
+    tail = base64.b64encode(b"x").decode()
+    odd = answering("a-1", f"tail {name} 0 {tail}\nend\n")
+    errors = fetch_plogs(job, {"a-1": odd}, tmp_path, forks=4)
+    assert isinstance(errors["a-1"], CommandError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.probe import JobProbe, RankLoad, parse_probe, probe_jobs, running_nodes
-from ascendboot.jobs.status import JobStatus, status_of
+from ascendboot.jobs.status import JobStatus, status_of, why_not_followed
 from ascendboot.launch.events import (
     Event,
     HelperStarted,
@@ -45,6 +46,7 @@ def test_a_record_holds_the_values_of_the_plan(job: JobRecord) -> None:
     ]
     assert (job.grace_s, job.started) == (2.5, STARTED)
     assert job.clocks == NodeClocks({"a-1": 2.0})
+    assert (job.launcher_kind, job.python) == (planned.launcher_kind, planned.python)
 
 
 def test_a_run_that_started_no_job_and_a_damaged_record(tmp_path: Path) -> None:
@@ -69,6 +71,7 @@ last rank.0.log step 7 of 9
 silent 5 rank.0.log
 silent -1 rank.1.log
 last rank.1.log\x20
+loss rank.0.log step 6 loss: nan
 use 0 D 495 500 2048
 end
 """
@@ -83,6 +86,7 @@ def test_what_a_node_says() -> None:
             launcher_alive=True,
             pids={11, 12, 13},
             last_lines={0: "step 7 of 9", 1: ""},
+            losses={0: "step 6 loss: nan"},
             silent_s={0: 5.0, 1: 0.0},
             loads={0: RankLoad("D", 99.0, 2 << 20)},
         ),
@@ -95,6 +99,7 @@ def test_what_a_node_says() -> None:
     [
         *("", "job x\n", "what\nend\n", "end\nmore\n"),
         *("alive rank 0\nend\n", "last x y\nend\n", "last rank.0.log\nend\n"),
+        *("loss x y\nend\n", "loss rank.0.log\nend\n"),
     ],
 )
 def test_what_is_not_understood_is_refused(said: str) -> None:
@@ -132,6 +137,60 @@ def told(*events: object, alive: bool = False) -> JobProbe:
 
 
 ENDED = [RankEnded(rank, 0, BEGAN + 30) for rank in range(4)]
+
+
+def runs(*ranks: int, launcher: bool = False, events: Sequence[Event] = ()) -> JobProbe:
+    begun = [RankStarted(rank) for rank in ranks]
+    return JobProbe(
+        has_folder=True,
+        events=[*begun, *events],
+        ranks_alive={*ranks} - {e.rank for e in events if isinstance(e, RankEnded)},
+        launcher_alive=launcher,
+    )
+
+
+def test_a_running_job_shows_a_loss_of_nan_once_for_all_ranks(
+    job: JobRecord, tmp_path: Path
+) -> None:
+    first = replace(
+        runs(0, 1, launcher=True), losses={1: "step 6 loss: nan", 0: "step 6 loss: nan"}
+    )
+    second = replace(runs(2, 3), losses={2: "step 7 loss: nano"})
+    found = judged(job, tmp_path, first, second).report
+    words = "a-1: the loss of rank 0 was nan at step 6; also rank 1"
+    assert (found.state, found.notes) == (JobState.RUNNING, (words,))
+
+
+OFF = UnreachableError("a-2", "no answer on port 22")
+GONE = replace(runs(2, 3), ranks_alive={2})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        (runs(0, 1, launcher=True), runs(2, 3), ""),
+        (runs(0, 1, launcher=True), runs(2, 3, events=ENDED[2:3]), ""),
+        (runs(0, 1, launcher=True), runs(2, 3, events=ENDED[2:]), ""),
+        (runs(0, 1, events=[LauncherEnded(0, BEGAN)]), OFF, ""),
+        (runs(0, 1, events=[LauncherEnded(7, BEGAN)]), runs(2, 3), ""),
+        (runs(0, 1, events=[LauncherEnded(7, BEGAN)]), OFF, "a-2: no answer on port 22"),
+        (runs(0, 1, launcher=True), OFF, "a-2: no answer on port 22"),
+        (runs(0, 1), runs(2, 3), "a-1: its launcher is gone"),
+        (runs(0, 1, events=[LauncherEnded(None)]), runs(2, 3), "a-1: its launcher is gone"),
+        (runs(0, 1, launcher=True), GONE, "a-2: rank 3 is gone"),
+        (runs(0, 1, launcher=True), runs(2), "a-2: rank 3 had not begun"),
+        (JobProbe(), JobProbe(), "a-1: rank 0 had not begun"),
+        (
+            runs(0, 1, launcher=True),
+            runs(2, 3, events=[RankEnded(3, 9, BEGAN)]),
+            "a-2: rank 3 has ended with exit code 9",
+        ),
+    ],
+)
+def test_only_a_whole_job_or_one_whose_end_is_recorded_is_followed_again(
+    job: JobRecord, first: JobProbe, second: JobProbe | NodeError, why: str
+) -> None:
+    assert why_not_followed(job, {"a-1": first, "a-2": second}) == why
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from threading import Event
+from typing import TypeAlias
 
 import pytest
 
@@ -17,15 +18,18 @@ from ascendboot.jobs.job_report import running_report
 from ascendboot.jobs.node_watch import NodeWatch
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.supervisor import NotReadyError, Supervisor, faults_of
-from ascendboot.launch.plan import LaunchPlan, generation_id, record_folder
+from ascendboot.launch.plan import JobRecord, LaunchPlan, generation_id, record_folder
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Parallel
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
-from ascendboot.supervise.core import Core, Launch, State
+from ascendboot.supervise.core import Action, Core, Launch, State
 from ascendboot.supervise.policy import Fault, FaultKind, Limits
+from ascendboot.supervise.requests import Inbox, Request, carry_out
 from tests.unit.launch.request import REQUEST
+from tests.waiting import wait_until
 
 NODES = ("a-1", "a-2")
+Outcome: TypeAlias = Callable[[LaunchPlan | JobRecord, Progress], JobReport]
 
 
 class Clock:
@@ -39,12 +43,12 @@ class Clock:
         self.now += seconds
 
 
-def succeeded(made: LaunchPlan, _progress: Progress) -> JobReport:
+def succeeded(made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
     report = running_report(made, "", "")
     return replace(report, state=JobState.SUCCEEDED, exit_code=0)
 
 
-def rank_failed(made: LaunchPlan, _progress: Progress, code: int = 7) -> JobReport:
+def rank_failed(made: LaunchPlan | JobRecord, _progress: Progress, code: int = 7) -> JobReport:
     failure = FirstFailure(
         rank=0, node="a-1", device=0, exit_code=code, signal=None, message="", log=""
     )
@@ -52,9 +56,9 @@ def rank_failed(made: LaunchPlan, _progress: Progress, code: int = 7) -> JobRepo
     return replace(report, state=JobState.FAILED, exit_code=code)
 
 
-def lost(node: str) -> Callable[[LaunchPlan, Progress], JobReport]:
-    def outcome(made: LaunchPlan, progress: Progress) -> JobReport:
-        progress.lost[node] = "no sign of life for 6 s"
+def lost(*nodes: str) -> Outcome:
+    def outcome(made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+        progress.lost |= dict.fromkeys(nodes, "no sign of life for 6 s")
         return replace(running_report(made, "", ""), state=JobState.FAILED, exit_code=1)
 
     return outcome
@@ -64,31 +68,40 @@ def lost(node: str) -> Callable[[LaunchPlan, Progress], JobReport]:
 class Practice:
     """Plays what each generation does, the last outcome again and again."""
 
-    outcomes: Sequence[Callable[[LaunchPlan, Progress], JobReport] | LaunchError]
+    outcomes: Sequence[Outcome | LaunchError]
     returns: bool = False
     steps: Iterator[int] = field(default_factory=lambda: iter(()))
     launches: list[Launch] = field(default_factory=list)
+    begun: int = 0
     told: list[str] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
+    found: JobRecord | None = None
+    """What of an earlier supervisor's generation can be followed."""
     seen: Sequence[Fault] = ()
     may_grow: bool = True
 
     def plan(self, launch: Launch) -> LaunchPlan:
         self.launches.append(launch)
+        self.begun += 1
         outcome = self._outcome
         if isinstance(outcome, LaunchError):
             raise outcome
         return plan(REQUEST)
 
-    def run(self, made: LaunchPlan, progress: Progress) -> JobReport:
+    def running(self, _generation: int) -> JobRecord | None:
+        self.begun += self.found is not None
+        return self.found
+
+    def run(self, made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
         outcome = self._outcome
-        assert not isinstance(outcome, LaunchError)
+        if isinstance(outcome, LaunchError):
+            raise outcome
         progress.started |= {rank.rank for rank in made.ranks}
         return outcome(made, progress)
 
     @property
-    def _outcome(self) -> Callable[[LaunchPlan, Progress], JobReport] | LaunchError:
-        return self.outcomes[min(len(self.launches), len(self.outcomes)) - 1]
+    def _outcome(self) -> Outcome | LaunchError:
+        return self.outcomes[min(self.begun, len(self.outcomes)) - 1]
 
     def stop(self, generation: int) -> Sequence[str]:
         self.stopped.append(generation)
@@ -100,8 +113,8 @@ class Practice:
     def faults(self, nodes: Collection[str], at: float) -> Sequence[Fault]:
         return [replace(fault, at=at) for fault in self.seen if fault.node in nodes]
 
-    def has_returned(self, _node: str) -> bool:
-        return self.returns
+    def ready_among(self, nodes: Collection[str]) -> Collection[str]:
+        return nodes if self.returns else ()
 
     def tell(self, words: str) -> None:
         self.told.append(words)
@@ -150,6 +163,19 @@ def test_a_job_that_needs_all_nodes_waits_for_the_lost_one() -> None:
     assert "a-2: answers again" in practice.told
 
 
+def test_the_next_generation_is_not_delayed_by_a_look_at_lost_nodes() -> None:
+    practice = Practice([lost("a-2"), succeeded])
+    practice.ready_among = lambda _: pytest.fail("it takes 10 s")  # type: ignore[assignment]
+    assert supervisor(practice).run().end.exit_code == 0
+    assert len(practice.launches) == 2
+
+
+def test_nodes_that_return_together_are_used_together() -> None:
+    practice = Practice([lost(*NODES), succeeded], returns=True)
+    assert supervisor(practice).run().end.exit_code == 0
+    assert [launch.nodes for launch in practice.launches] == [NODES, NODES]
+
+
 def test_a_job_whose_node_does_not_return_gives_up() -> None:
     done = supervisor(Practice([lost("a-2")]), min_nodes=2).run()
     assert done.end.exit_code == 75
@@ -177,6 +203,27 @@ def test_a_node_that_is_not_ready_takes_no_part(gone: Sequence[str]) -> None:
     assert watched.core.nodes["a-2"].status == ("absent" if gone else "quarantined")
 
 
+@pytest.mark.parametrize(
+    ("codes", "status"),
+    [
+        (["80C98000"], "soft-quarantine"),
+        (["A4025021"], "soft-quarantine"),
+        (["A4025021", "80E3A201"], "quarantined"),
+        (["DEADBEEF"], "quarantined"),
+        ([], "quarantined"),
+    ],
+)
+def test_a_node_whose_devices_are_not_ready_is_left_out_until_they_are_well_or_it_is_released(
+    codes: Sequence[str], status: str
+) -> None:
+    ill = [Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", codes=(code,)) for code in codes]
+    practice = Practice([NotReadyError({"a-2": "device 0 is Alarm"}, ()), succeeded], seen=ill)
+    watched = supervisor(practice)
+    assert watched.run().end.exit_code == 0
+    assert practice.launches[-1].nodes == ("a-1",)
+    assert watched.core.nodes["a-2"].status == status
+
+
 def test_a_job_that_makes_progress_is_not_ended_for_failing_in_the_same_way() -> None:
     practice = Practice([rank_failed, rank_failed, rank_failed, succeeded], steps=count(10, 10))
     assert supervisor(practice).run().end.exit_code == 0
@@ -184,7 +231,7 @@ def test_a_job_that_makes_progress_is_not_ended_for_failing_in_the_same_way() ->
 
 
 def test_ctrl_c_ends_the_job_and_nothing_is_started_again() -> None:
-    def interrupted(made: LaunchPlan, _progress: Progress) -> JobReport:
+    def interrupted(made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
         report = running_report(made, "", "")
         return replace(report, state=JobState.INTERRUPTED, exit_code=130)
 
@@ -193,28 +240,57 @@ def test_ctrl_c_ends_the_job_and_nothing_is_started_again() -> None:
     assert len(practice.launches) == 1
 
 
-def test_a_supervisor_that_was_killed_is_replaced_by_one_that_ends_its_generation() -> None:
+def resumed(practice: Practice) -> Supervisor:
+    """The supervisor after one that was killed while the first generation ran."""
+
     class Killed(BaseException):
         pass
 
-    def kill(_made: LaunchPlan, _progress: Progress) -> JobReport:
+    def kill(_made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
         raise Killed
 
     first = supervisor(Practice([kill]))
     with pytest.raises(Killed):
         first.run()
-    practice = Practice([succeeded])
     second = supervisor(practice)
     second.core = Core.from_json(json.loads(json.dumps(first.core.to_json())), at=5.0)
-    assert second.run().end.exit_code == 0
+    return second
+
+
+def test_a_supervisor_that_was_killed_is_replaced_by_one_that_ends_its_generation() -> None:
+    practice = Practice([succeeded])
+    assert resumed(practice).run().end.exit_code == 0
     assert practice.stopped == [1]
     assert [launch.generation for launch in practice.launches] == [2]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "launched", "stopped", "restarts"),
+    [
+        ([succeeded], [], [], 0),
+        ([rank_failed, succeeded], [2], [], 1),
+        ([lost("a-2"), succeeded], [2], [], 1),
+        ([LaunchError("job-1.g1: could not be followed"), succeeded], [2], [1], 0),
+    ],
+)
+def test_a_generation_that_runs_is_followed_by_the_next_supervisor(
+    job: JobRecord,
+    outcomes: Sequence[Outcome | LaunchError],
+    launched: Sequence[int],
+    stopped: Sequence[int],
+    restarts: int,
+) -> None:
+    practice = Practice(outcomes, found=job)
+    after = resumed(practice)
+    assert after.run().end.exit_code == 0
+    assert [launch.generation for launch in practice.launches] == launched
+    assert (practice.stopped, after.core.restarts) == (stopped, restarts)
 
 
 def test_ctrl_c_while_a_fault_ends_the_generation_ends_the_job() -> None:
     ill = Fault(kind=FaultKind.NPU_FAULT, at=1001.0, node="a-2", words="device 3 is Alarm")
 
-    def interrupted(made: LaunchPlan, progress: Progress) -> JobReport:
+    def interrupted(made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
         watched.core.fault(ill)
         watched.interrupts.press()
         progress.interrupted = True
@@ -264,12 +340,46 @@ def test_a_job_grows_at_its_next_checkpoint_after_a_node_has_returned() -> None:
     core.tick(1020.0)
     assert core.members == ("a-1",)
     watch.look(lambda: True, Event())
-    core.tick(1011.0 + 1000.0)
-    assert (core.state, watch.interrupts.why) == (State.DRAINING, "")
+    watch.clock.pause(1000.0)  # type: ignore[attr-defined]
     practice.steps = iter([50])
     watch.look(lambda: True, Event())
+    assert core.state is State.STOPPING
     assert "the number of nodes changes after this checkpoint" in watch.interrupts.why
     assert core.stopped(2100.0, ())[0].nodes == NODES  # type: ignore[union-attr]
+
+
+def shrunk(practice: Practice) -> NodeWatch:
+    """The watch over a generation that goes on without a node, which has returned since."""
+    watch = running(practice)
+    watch.core.fault(Fault(kind=FaultKind.NODE_DOWN, at=1011.0, node="a-2"))
+    watch.core.stopped(1012.0, ())
+    watch.core.tick(1020.0)
+    watch.clock.pause(20.0)  # type: ignore[attr-defined]
+    watch.look(lambda: True, Event())
+    assert watch.core.nodes["a-2"].status == "soft-quarantine"
+    return watch
+
+
+def test_a_node_that_is_lost_again_while_it_is_held_must_be_ready_for_longer() -> None:
+    practice = Practice([succeeded], returns=True)
+    watch = shrunk(practice)
+    practice.returns = False
+    watch.look(lambda: True, Event())
+    assert watch.core.nodes["a-2"].status == "absent"
+    practice.returns = True
+    watch.look(lambda: True, Event())
+    assert watch.core.nodes["a-2"].until == watch.clock() + 2 * Limits().stable_for_s
+    assert watch.core.generation == 2
+
+
+def test_a_node_that_is_lost_before_the_job_takes_it_in_does_not_stop_the_job() -> None:
+    practice = Practice([succeeded], returns=True)
+    watch = shrunk(practice)
+    watch.core.tick(1010.0 + 1000.0)
+    assert watch.core.state is State.DRAINING
+    practice.returns, practice.steps = False, iter([50])
+    watch.look(lambda: True, Event())
+    assert (watch.core.state, watch.interrupts.why) == (State.RUNNING, "")
 
 
 def test_a_job_with_checkpoints_on_local_disks_does_not_take_in_a_node_that_lacks_them() -> None:
@@ -279,6 +389,44 @@ def test_a_job_with_checkpoints_on_local_disks_does_not_take_in_a_node_that_lack
     watch.core.tick(1020.0)
     watch.look(lambda: True, Event())
     assert watch.core.nodes["a-2"].status == "absent"
+
+
+def test_a_fault_that_passes_does_not_stop_the_generation_and_one_that_lasts_does() -> None:
+    slow = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", codes=("80C98000",))
+    logged = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-1", codes=("A4025021",))
+    events: list[Mapping[str, object]] = []
+    practice = Practice([succeeded], seen=[slow, logged])
+    watch = running(practice)
+    watch.core = Core(NODES, 2, Parallel(), Limits(), on_event=events.append)
+    watch.core.begin(1000.0)
+    clock = watch.clock
+    assert isinstance(clock, Clock)
+    for _ in range(3):
+        watch.look(lambda: True, Event())
+        clock.now += 10.0
+    practice.seen = [logged]
+    watch.look(lambda: True, Event())
+    clock.now += 60.0
+    watch.look(lambda: True, Event())
+    assert watch.interrupts.why == ""
+    assert [event["event"] for event in events if event["node"]] == ["fault", "fault", "passed"]
+    practice.seen = [slow, logged]
+    for _ in range(7):
+        watch.look(lambda: True, Event())
+        clock.now += 10.0
+    assert watch.interrupts.why == "npu-fault on a-2 (80C98000)"
+    assert watch.core.nodes["a-2"].status == "healthy"
+
+
+def test_a_suspect_member_is_not_made_ready_while_its_ranks_run() -> None:
+    hangs = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", codes=("npu-tool-hang",))
+    practice = Practice([succeeded], seen=[hangs])
+    practice.ready_among = lambda nodes: pytest.fail("it runs ranks") if nodes else ()  # type: ignore[method-assign]
+    watch = running(practice)
+    for _ in range(2):
+        watch.look(lambda: True, Event())
+    assert watch.core.nodes["a-2"].status == "suspect"
+    assert watch.interrupts.why == ""
 
 
 def test_what_is_seen_after_the_end_of_a_generation_does_not_count() -> None:
@@ -317,3 +465,83 @@ def test_the_folder_of_a_generation_is_in_that_of_its_job() -> None:
     assert record_folder(runs, "job-1.preflight") == runs / "job-1" / "preflight"
     assert record_folder(runs, "job-1") == runs / "job-1"
     assert record_folder(runs, "../job-1") is None
+
+
+def asked(watched: Supervisor | NodeWatch, folder: Path, request: Request) -> str:
+    """Hand over a request; its id."""
+    inbox = Inbox(folder)
+
+    def requested() -> Sequence[Action]:
+        return inbox.carry_out(watched.core, watched.clock(), str)
+
+    watched.requested = requested
+    return inbox.hand_over(request)
+
+
+def test_a_request_while_a_generation_runs_ends_it(tmp_path: Path) -> None:
+    watch = running(Practice([succeeded]))
+    watch.every_s = 1000.0
+    asked(watch, tmp_path, Request(verb="quarantine", node="a-2", reason="loud"))
+    with watch.watching(lambda: True):
+        wait_until(lambda: bool(watch.interrupts.why))
+    assert watch.interrupts.why == "preempted-by-operator on a-2: a-2 was quarantined: loud"
+    assert watch.core.stopped(1020.0, ())[0].nodes == ("a-1",)  # type: ignore[union-attr]
+
+
+def test_a_request_after_the_end_of_a_generation_is_left_to_the_supervisor(tmp_path: Path) -> None:
+    watch = running(Practice([succeeded]))
+    asked(watch, tmp_path, Request(verb="quarantine", node="a-2"))
+    over = Event()
+    over.set()
+    watch._reported(watch.requested, over)
+    assert watch.core.nodes["a-2"].status == "healthy"
+
+
+def test_a_request_starts_a_job_that_waits_for_a_node(tmp_path: Path) -> None:
+    practice = Practice([lost("a-2"), succeeded])
+    watched = supervisor(practice, min_nodes=2)
+    asked(watched, tmp_path, Request(verb="release", node="a-2"))
+    requested = watched.requested
+    watched.requested = lambda: requested() if watched.core.state is State.WAITING else ()
+    assert watched.run().end.exit_code == 0
+    assert [launch.nodes for launch in practice.launches] == [NODES, NODES]
+    assert watched.clock() < 1010.0
+
+
+def test_a_request_before_a_delayed_start_changes_its_nodes(tmp_path: Path) -> None:
+    practice = Practice([rank_failed, succeeded])
+    watched = supervisor(practice)
+    asked(watched, tmp_path, Request(verb="quarantine", node="a-1"))
+    requested = watched.requested
+    watched.requested = lambda: requested() if watched.core.generation == 2 else ()
+    assert watched.run().end.exit_code == 0
+    assert [launch.nodes for launch in practice.launches] == [NODES, ("a-2",)]
+    assert practice.stopped == [2]
+
+
+def test_a_generation_counts_as_running_as_soon_as_its_ranks_have_begun() -> None:
+    watch = running(Practice([succeeded]))
+    watch.every_s = 1000.0
+    with watch.watching(lambda: True):
+        wait_until(lambda: watch.core.state is State.RUNNING)
+    assert watch.core.state is State.RUNNING
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.WAITING])
+def test_what_was_changed_without_a_supervisor_counts_for_the_next_one(state: State) -> None:
+    core = Core(NODES, 2, Parallel(), Limits(min_nodes=1 if state is State.RUNNING else 2))
+    core.begin(1.0)
+    core.launched(2.0)
+    request = Request(verb="quarantine", node="a-2", reason="loud")
+    nodes: tuple[str, ...] = ("a-1",)
+    if state is State.WAITING:
+        core.quarantine(3.0, "a-2", "loud")
+        core.stopped(4.0, ())
+        request, nodes = Request(verb="release", node="a-2"), NODES
+    assert core.state is state
+    carry_out(core, 5.0, request)
+    practice = Practice([succeeded])
+    watched = supervisor(practice)
+    watched.core = Core.from_json(json.loads(json.dumps(core.to_json())), at=1000.0)
+    assert watched.run().end.exit_code == 0
+    assert [launch.nodes for launch in practice.launches] == [nodes]

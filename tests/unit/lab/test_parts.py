@@ -69,6 +69,8 @@ TIMES, MILLISECONDS, SECONDS = ("--times counts", "--milliseconds is how", "--se
         ("busy", {"device": 4}, "lab-1 has no device 4; it has 0 to 3"),
         ("busy", {"device": 1, "times": 0}, TIMES),
         ("link-down", {"device": 1, "times": 2}, TIMES),
+        ("net-health", {"device": 1, "times": 2}, TIMES),
+        ("link-flaps", {"device": 1, "times": 0}, TIMES),
         ("delay", {"milliseconds": 0}, MILLISECONDS),
         ("delay", {"milliseconds": 1001}, MILLISECONDS),
         ("clock", {"milliseconds": 5}, MILLISECONDS),
@@ -82,8 +84,13 @@ def test_impossible_faults_are_refused(kind: str, options: dict[str, int], messa
 
 
 def test_amounts_have_defaults() -> None:
-    asked = [Fault.requested(NODE, kind) for kind in ("delay", "clock", "busy")]
-    assert asked == [Fault("delay", milliseconds=25), Fault("clock", seconds=90), Fault("busy")]
+    kinds = ("delay", "clock", "busy", "link-flaps")
+    assert [Fault.requested(NODE, kind) for kind in kinds] == [
+        Fault("delay", milliseconds=25),
+        Fault("clock", seconds=90),
+        Fault("busy"),
+        Fault("link-flaps", times=1),
+    ]
     behind = Fault.requested(NODE, "clock", seconds=-7)
     assert (behind.seconds, behind.amount) == (-7, -7)
 

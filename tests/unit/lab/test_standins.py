@@ -325,6 +325,65 @@ def test_health_is_shown_as_recorded(node: Node) -> None:
     assert shown == [(0, well, ""), (0, ill, ""), (1, gone, "")]
 
 
+def of_hccn(node: Node, question: str) -> str:
+    code, out, err = node.hccn("-i", "3", f"-{question}", "-g")
+    assert (code, err) == (0, "")
+    return out
+
+
+@pytest.mark.parametrize(
+    ("marks", "link", "counts", "changes"),
+    [
+        ({}, "UP", (1, 0), [True]),
+        ({}, "DOWN", (1, 1), [False, True]),
+        ({"link-flaps.3": "2"}, "UP", (3, 2), [True, False, True, False, True]),
+        ({"link-flaps": "1", "link-down": "always"}, "DOWN", (2, 2), [False, True, False, True]),
+        ({"link-flaps.4": "2"}, "UP", (1, 0), [True]),
+        ({"link-flaps": "9"}, "UP", (10, 9), [True, False] * 5),
+    ],
+)
+def test_the_history_of_a_link_counts_its_flaps(
+    node: Node, marks: dict[str, str], link: str, counts: tuple[int, int], changes: list[bool]
+) -> None:
+    node.network(link=link, ping="")
+    for name, text in marks.items():
+        node.mark(name, text)
+    history = hccn_tool.parse_link_stat(of_hccn(node, "link_stat"))
+    assert (history.ups, history.downs) == counts
+    assert [change.is_up for change in history.changes] == changes
+    assert all(-2 <= change.seconds_ago < 600 for change in history.changes)
+
+
+def test_errors_of_the_network_and_of_the_memory_are_counted(node: Node) -> None:
+    ecc = ("-t", "ecc", "-i", "3", "-c", "0")
+    packets = hccn_tool.parse_stat(of_hccn(node, "stat"))
+    memory = npu_smi.parse_ecc(understood(node, *ecc))
+    assert {*packets.values(), *memory.values()} == {0}
+    node.mark("packet-errors.3", "12")
+    node.mark("ecc-errors", "2")
+    assert hccn_tool.parse_stat(of_hccn(node, "stat")) == {**packets, "roce_rx_err_pkt_num": 12}
+    assert npu_smi.parse_ecc(understood(node, *ecc))["HBM Double Bit Error Count"] == 2
+
+
+def test_what_the_tools_report_is_what_the_parsers_read(node: Node) -> None:
+    assert hccn_tool.parse_net_health(of_hccn(node, "net_health")) == "Success"
+    node.mark("net-health.3")
+    assert hccn_tool.parse_net_health(of_hccn(node, "net_health")) == "Receive timeout"
+    assert hccn_tool.parse_gateway(of_hccn(node, "gateway")) == "198.19.255.254"
+    assert hccn_tool.parse_netdetect(of_hccn(node, "netdetect")) == "198.19.255.254"
+    chip = ("-i", "3", "-c", "0")
+    assert npu_smi.parse_usages(understood(node, "-t", "usages", *chip))["HBM Usage Rate(%)"] == 5
+    assert npu_smi.parse_temperature(understood(node, "-t", "temp", *chip)) == 48
+    node.mark("npu-alarm.3")
+    health = npu_smi.parse_device_health(understood(node, "-t", "health", *chip))
+    assert (health.state, health.codes) == ("Alarm", ("A4025021", "8C03A000", "8C084E00"))
+    node.mark("npu-alarm.3", "80C98000 A4025021\n")
+    health = npu_smi.parse_device_health(understood(node, "-t", "health", *chip))
+    assert health.codes == ("80C98000", "A4025021")
+    of_product(node, "a5")
+    assert npu_smi.parse_temperature(understood(node, "-t", "temp", "-i", "3")) == 48
+
+
 def test_an_alarm_shows_in_the_table(node: Node) -> None:
     node.mark("npu-alarm.3")
     rows = [row.split("|") for row in understood(node).splitlines() if "910B3" in row]

@@ -121,6 +121,13 @@ def test_the_working_directory_can_be_another() -> None:
     assert "ASCENDBOOT_WORKDIR=/data" in made.starts[0].command
 
 
+def test_the_plan_says_how_the_order_of_ranks_was_chosen() -> None:
+    words = "rank order by leaf switches: skipped, it needs at least 3 nodes"
+    made = plan(replace(REQUEST, order_words=words))
+    assert words in made.describe().splitlines()
+    assert (made.to_json()["rank_order"], plan(REQUEST).to_json()["rank_order"]) == (words, "")
+
+
 def test_describe() -> None:
     made = plan(REQUEST)
     sizes = [len(file.content) for _, file in made.files]
@@ -163,9 +170,11 @@ def test_to_json() -> None:
         "folder": f"{BASE}/jobs/job-1",
         "workdir": "/workspace",
         "script": {"path": "/workspace/main.py", "copied_from": None},
+        "rank_order": "",
         "launcher": {"name": "mpirun", "why": "the default"},
         "min_nodes": None,
         "log_limit": 0,
+        "loss_form": "",
         "addresses": {
             "a-1": ["a-1", "192.0.2.11", "192.0.2.11", "a-1"],
             "a-2": ["a-2", "192.0.2.12", "192.0.2.12", "a-2"],

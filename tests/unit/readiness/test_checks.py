@@ -20,6 +20,7 @@ from ascendboot.readiness.checks import (
     imported_by,
     leftovers,
     skipped_checks,
+    topology_findings,
 )
 from ascendboot.readiness.queries import (
     DeviceIps,
@@ -31,7 +32,7 @@ from ascendboot.readiness.queries import (
     NodeProbe,
     Packages,
 )
-from tests.unit.checks.well import alike, only
+from tests.unit.checks.well import alike, cluster, node, only
 from tests.unit.readiness.found import JOB, findings, probe, second
 
 
@@ -117,6 +118,31 @@ def test_a_script_that_is_to_be_run_by_something_else(
     found = second(replace(JOB, script=PurePosixPath(script)), opening=Answered(opening))
     pattern = f"script {level} lab-2: {script} is no script of Python: … {opening}; give train …"
     assert alike("\n".join(found), pattern if level else "")
+
+
+@pytest.mark.parametrize(
+    ("leaf", "count", "text", "levels"),
+    [
+        ("a", 3, "mp.spawn(main, nprocs=8)", ["warning"]),
+        ("a", 3, "torch.multiprocessing.spawn(main)", ["warning"]),
+        ("a", 3, "# mp.spawn(main)", []),
+        ("a", 3, "set_start_method('spawn')", []),
+        ("a", 2, "mp.spawn(main)", []),
+        (None, 3, "mp.spawn(main)", []),
+    ],
+)
+def test_a_script_that_starts_its_own_ranks_is_named_where_they_follow_leaf_switches(
+    leaf: str | None, count: int, text: str, levels: list[str]
+) -> None:
+    lab = cluster(*(node(i, leaf=leaf) for i in range(1, count + 1)))
+    assert [each.level for each in topology_findings(lab, {}, text)] == levels
+
+
+def test_the_same_of_a_script_that_is_on_the_nodes() -> None:
+    lab = cluster(*(node(i, leaf="a") for i in range(1, 4)))
+    there = Answered(Packages("3.10.4", spawns=True))
+    found = topology_findings(lab, {"lab-2": probe(2, packages=there)}, "")
+    assert [(each.id, each.level) for each in found] == [("topology", "warning")]
 
 
 def test_data_that_nodes_cannot_read_is_named_once_for_all_of_them() -> None:
@@ -285,7 +311,7 @@ def test_what_is_skipped_is_not_told_and_errors_come_in_the_order_of_checks() ->
     assert findings(NodeProbe(), NodeProbe()) == []
 
 
-ALL = "setup, code, data, packages, devices, device-ips, links, tls, ports, disk"
+ALL = "setup, code, data, packages, devices, device-ips, links, tls, ports, disk, topology"
 
 
 def test_alone_the_flag_skips_all_that_can_be_skipped() -> None:

@@ -60,6 +60,14 @@ def of_work(stage: Path, **changes: Any) -> NodeProbe:
     return answers(stage, work_queries(job, node(1)))
 
 
+@pytest.mark.parametrize(("line", "spawns"), [("", False), ("mp.spawn(main)  # ranks", True)])
+def test_a_script_that_starts_ranks_of_its_own(stage: Path, line: str, spawns: object) -> None:
+    script = stage / "main.py"
+    script.write_text(f"import torch, os\n# mp.spawn(x)\n{line}\n")
+    found = value(of_work(stage, script=script).packages)
+    assert (found.spawns, found.used) == (spawns, frozenset({"torch"}))
+
+
 def test_versions_come_from_the_environment_of_the_node(stage: Path) -> None:
     packages = stage / "extra"
     for name in ("torch-2.1.0+cpu.dist", "Torch_NPU-2.1.0.post3-py3.10.egg", "x-1.dist"):
@@ -254,6 +262,18 @@ def test_users_of_devices_and_addresses_that_changed(
     assert probe.device_ips == Answered(
         DeviceIps({0: "198.19.1.0", 2: "198.19.9.2"}, {2: Answered("198.19.7.2")})
     )
+
+
+def test_an_npu_smi_without_a_table_of_processes_shows_devices_and_no_users(stage: Path) -> None:
+    text = (
+        Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/without_processes.txt"
+    ).read_text()
+    (stage / "table").write_text(text)
+    put(stage, "npu-smi", f"cat {stage}/table\n")
+    probe = answers(stage, host_queries(JOB, node(1)))
+    assert (probe.present, probe.health) == (Answered((0, 1)), Answered({0: "OK", 1: "OK"}))
+    why = "could not see who uses the devices: npu-smi info prints no table of processes"
+    assert probe.holders == Unanswered("failed", why)
 
 
 @pytest.mark.parametrize(("is_a3", "crosses_pods"), [(False, False), (True, False), (True, True)])

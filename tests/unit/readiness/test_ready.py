@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ascendboot.model.cluster import Placement, Slot
-from ascendboot.readiness.ready import chief_settings
+from ascendboot.model.files import OwnFile
+from ascendboot.readiness.ready import chief_settings, start_stopped_sshd
+from ascendboot.setup.record import NodeRecord
+from ascendboot.transport.api import Command, Sides
+from tests.fake_transport import FakeTransport
 from tests.unit.checks import well
 
 
@@ -32,3 +38,29 @@ def test_the_worker_size_counts_all_ranks() -> None:
         "CM_CHIEF_DEVICE": "3",
         "CM_WORKER_SIZE": "16",
     }
+
+
+CONFIG = {"sshd/sshd_config": OwnFile("c0ffee", 0o600)}
+NODE = NodeRecord(files=CONFIG, sshd="1d", uid=0, user="root", home="/root")
+
+
+@pytest.mark.parametrize(
+    ("node", "seen", "starts"),
+    [
+        (NODE, "", True),
+        (NODE, f"sshd 12 {'1d' * 32} -\n", False),
+        (NODE, "stray 12\n", False),
+        (replace(NODE, files={}), "", False),
+        (replace(NODE, files={}, host_files=CONFIG, host_sshd="1d"), "", True),
+    ],
+)
+def test_the_sshd_of_a_node_that_booted_again_is_started_unless_one_runs(
+    node: NodeRecord, seen: str, *, starts: bool
+) -> None:
+    def answer(command: Command) -> str:
+        return "" if command.purpose.startswith("start") else f"base /b\n{seen}end\n"
+
+    here, elsewhere = FakeTransport(rules=(answer,)), FakeTransport()
+    sides = Sides(here, elsewhere) if node.host_sshd else Sides(elsewhere, here)
+    assert start_stopped_sshd("lab", node, sides) is starts
+    assert [("c0ffee" in command.argv[-1]) for command in here.commands[1:]] == [True] * starts

@@ -15,7 +15,8 @@ from ascendboot import __version__, templates
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.facts.installed import Installed, Open
 from ascendboot.facts.node_facts import NodeFacts
-from ascendboot.facts.query import Unanswered
+from ascendboot.facts.parsers.hccn_tool import LldpNeighbour
+from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model.cluster import Cluster, LauncherChoice
 from ascendboot.model.files import OwnFile
 from ascendboot.readiness.queries import job_requirements
@@ -97,8 +98,21 @@ def test_a_container_that_the_inventory_no_longer_names_is_known() -> None:
     assert SetupRecord.from_json(document).in_former_containers(mixed) == {}
 
 
+def test_a_job_has_the_leaf_switches_that_setup_read_by_lldp() -> None:
+    lab = replace(well.TWO, reads_leaves=True)
+    seen = Answered({0: Answered(LldpNeighbour("b", "1")), 1: Answered(LldpNeighbour("a", "1"))})
+    facts = {name: replace(each, neighbours=seen) for name, each in FACTS.items()}
+    whole = SetupRecord.from_json(json.loads(json.dumps(recorded(lab, facts).to_json())))
+    of_job = lab.with_leaves(whole.leaves)
+    assert {node.leaf for node in of_job.nodes} == {((0, "b"), (1, "a"))}
+    assert whole.why_outdated(lab) is None
+    assert recorded().leaves == {}
+
+
 def test_what_setup_does_not_read_makes_no_record_outdated() -> None:
-    moved = replace(well.TWO, source="elsewhere.yaml", log_limit=0, data=("/d",))
+    moved = replace(
+        well.TWO, source="elsewhere.yaml", log_limit=0, loss_form="cost <NUMBER>", data=("/d",)
+    )
     assert recorded().why_outdated(moved) is None
 
 
@@ -181,3 +195,22 @@ def test_item_10_a_job_across_super_pods_needs_the_ports_of_its_devices(
     whole = SetupRecord.from_json(recorded(a3, seen).to_json())
     needs = job_requirements(a3, whole, None, ())
     assert (needs.linked, needs.crosses_pods) == ({"lab-1": linked, "lab-2": linked}, bool(linked))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "env", "linked"),
+    [
+        (2, {}, ()),
+        (2, {"HCCL_INTER_HCCS_DISABLE": "FALSE", "HCCL_INTRA_ROCE_ENABLE": "0"}, ()),
+        (2, {"HCCL_INTER_HCCS_DISABLE": "TRUE"}, (0, 1, 2, 3)),
+        (1, {"HCCL_INTER_HCCS_DISABLE": "TRUE"}, ()),
+        (1, {"HCCL_INTRA_ROCE_ENABLE": "1"}, (0, 1, 2, 3)),
+    ],
+)
+def test_a_variable_that_forces_roce_has_a_job_of_a3_need_the_ports_of_its_devices(
+    nodes: int, env: dict[str, str], linked: tuple[int, ...]
+) -> None:
+    a3 = replace(well.TWO, product="a3", env=env, nodes=well.TWO.nodes[:nodes])
+    seen = {f"lab-{number}": well.a3(number) for number in range(1, nodes + 1)}
+    needs = job_requirements(a3, recorded(a3, seen), None, ())
+    assert ({*needs.linked.values()}, needs.crosses_pods) == ({linked}, bool(linked))

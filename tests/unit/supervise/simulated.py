@@ -8,8 +8,19 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ascendboot.jobs.supervisor import TIMEOUTS
 from ascendboot.model.cluster import Parallel
-from ascendboot.supervise.core import ACTIVE, Action, Core, End, Launch, State, Stop
+from ascendboot.supervise.core import (
+    ACTIVE,
+    Action,
+    Core,
+    End,
+    Launch,
+    Pick,
+    State,
+    Stop,
+    keep_members,
+)
 from ascendboot.supervise.policy import Fault, FaultKind, Limits, is_back
 
 DEVICES = 8
@@ -27,6 +38,7 @@ class World:
         count: int = 4,
         shape: Parallel | None = None,
         limits: Limits | None = None,
+        pick: Pick = keep_members,
         total: int = 7200,
         every: int = 600,
     ) -> None:
@@ -42,14 +54,21 @@ class World:
         self.stamps: list[float] = []
         """The time of day of each event, as a supervisor writes it."""
         self.events: list[Mapping[str, Any]] = []
-        self.core = Core(self.names, DEVICES, self.shape, self.limits, on_event=self.heard)
+        self.pick = pick
+        self.core = Core(self.names, DEVICES, self.shape, self.limits, pick, on_event=self.heard)
         self.out: set[str] = set()
         """Nodes that do not answer."""
+        self.full: set[str] = set()
+        """Nodes whose disk is full: not ready for a generation."""
+        self.stop_s = 2.0, 15.0
+        """How long it takes to stop a generation, at least and at most."""
         self.ranks: dict[str, int] = {}
         """The generation whose ranks live on a node."""
         self.open: int | None = None
         """The generation launched and not yet stopped."""
         self.launches: list[Launch] = []
+        self.returning: set[str] = set()
+        """Nodes that answer again, where ranks of an older generation are not ended yet."""
         self.woken = 0
         """How many nodes had ranks of an older generation when they came back."""
         self.checked = 0
@@ -90,18 +109,20 @@ class World:
             self.clock = max(self.clock, at)
             if epoch in (None, self.epoch):
                 what()
+        assert {*self.ranks} <= self.out | self.returning, "ranks are left"
         return self.core.end
 
     # The supervisor
 
     def call(self, ask: Callable[[], tuple[Action, ...]]) -> None:
-        before = self.core.to_json() if self.kill_odds else {}
+        is_killed = self.random.random() < self.kill_odds
+        before = self.core.to_json() if is_killed else {}
         actions = ask()
         self.check()
         self.states.add(self.core.state)
         if self.reloads:
             self.reload()
-        if self.random.random() < self.kill_odds:
+        if is_killed:
             self.kill(before)
             return
         for action in actions:
@@ -115,7 +136,7 @@ class World:
 
     def reload(self) -> None:
         document = json.loads(json.dumps(self.core.to_json()))
-        self.core = Core.from_json(document, on_event=self.heard)
+        self.core = Core.from_json(document, pick=self.pick, on_event=self.heard)
         assert json.loads(json.dumps(self.core.to_json())) == document
 
     def kill(self, before: Mapping[str, Any]) -> None:
@@ -123,7 +144,7 @@ class World:
         self.kills.add(self.core.state)
         self.epoch += 1
         if self.random.random() < 0.5 and before["state"] != State.IDLE.value:
-            self.core = Core.from_json(before, on_event=self.heard)
+            self.core = Core.from_json(before, pick=self.pick, on_event=self.heard)
         else:
             self.reload()
         self.checked = self.core.generation
@@ -146,7 +167,9 @@ class World:
         if isinstance(action, Launch):
             self.launch(action)
         elif isinstance(action, Stop):
-            self.later(self.between(2, 15), lambda: self.stopped(action.generation), ours=True)
+            self.later(
+                self.between(*self.stop_s), lambda: self.stopped(action.generation), ours=True
+            )
 
     def launch(self, launch: Launch) -> None:
         self.launches.append(launch)
@@ -156,6 +179,10 @@ class World:
 
     def start(self, launch: Launch) -> None:
         if self.open != launch.generation or self.core.state is not State.LAUNCHING:
+            return
+        if unready := self.full.intersection(launch.nodes):
+            name = min(unready)
+            self.call(lambda: self.core.quarantine(self.clock, name, "its disk is full"))
             return
         for name in launch.nodes:
             if name not in self.out:
@@ -187,6 +214,9 @@ class World:
         def reach() -> None:
             if not self.is_complete(generation) or self.core.state not in ACTIVE:
                 return
+            if self.out.issuperset(self.core.members):
+                self.later(5, reach, ours=True)  # it is seen when the network is back
+                return
             if step >= self.total:
                 self.ranks = {n: g for n, g in self.ranks.items() if g != generation}
                 self.call(lambda: self.core.ended(self.clock, 0, generation=generation))
@@ -207,7 +237,8 @@ class World:
             if name not in self.out:
                 del self.ranks[name]
         unverified = [name for name in self.core.members if name in self.out]
-        self.open = None
+        if self.open == generation:
+            self.open = None
         self.call(lambda: self.core.stopped(self.clock, unverified, generation=generation))
 
     # What happens to nodes and ranks
@@ -251,6 +282,22 @@ class World:
             del self.ranks[node]
             self.report(FaultKind.RANK_EXIT, node, exit_code=1, rank=0, generation=generation)
 
+    def control_is_cut_off(self, for_s: float) -> None:
+        """This machine has no network: after some minutes it takes all nodes for lost."""
+        self.out |= {*self.names}
+
+        def see() -> None:
+            for name in self.names if self.out.issuperset(self.names) else ():
+                self.report(FaultKind.NODE_DOWN, name)
+
+        self.later(TIMEOUTS.silence_s, see, ours=True)
+        self.later(for_s, lambda: self.comes_back(*self.names))
+
+    def checkpoint_is_lost(self) -> None:
+        """The newest checkpoint is incomplete, or was on a lost node: the one before is left."""
+        self.saved_step = max(0, self.saved_step - self.every)
+        self.call(lambda: self.core.checkpoint(self.clock, self.saved_step))
+
     def see_down(self, node: str) -> None:
         def see() -> None:
             if node in self.out:
@@ -258,26 +305,35 @@ class World:
 
         self.later(self.between(6, 9), see, ours=True)
 
-    def comes_back(self, node: str) -> None:
-        """Ranks of an older generation wake up, are ended, and then the node is used again."""
-        self.out.discard(node)
-        self.see_up(node)
+    def comes_back(self, *nodes: str) -> None:
+        """Ranks of an older generation wake up, are ended, and then the nodes are used again."""
+        self.out.difference_update(nodes)
+        self.returning.update(nodes)
+        self.see_up(*nodes)
 
-    def see_up(self, node: str) -> None:
+    def see_up(self, *nodes: str) -> None:
+        """One look at these nodes, by and by."""
+
         def see() -> None:
-            old = self.ranks.get(node)
-            if node in self.out:
-                return
-            if old is not None and (old != self.core.generation or node not in self.core.members):
-                generations = self.core.generation, len(self.launches)
-                self.report(FaultKind.RANK_EXIT, node, exit_code=1, rank=1, generation=old)
-                assert (self.core.generation, len(self.launches)) == generations
-                self.woken += 1
-                del self.ranks[node]
-            if self.ranks.get(node) is None:
-                self.call(lambda: self.core.node_up(self.clock, node))
+            there = [node for node in nodes if node not in self.out]
+            for node in there:
+                self.returning.discard(node)
+                self.wakes_up(node)
+            free = [node for node in there if self.ranks.get(node) is None]
+            self.call(lambda: self.core.node_up(self.clock, *free))
 
         self.later(self.between(3, 10), see, ours=True)
+
+    def wakes_up(self, node: str) -> None:
+        """Ranks of an older generation are ended; what they do until then changes nothing."""
+        old = self.ranks.get(node)
+        if old is None or (old == self.open and node in self.core.members):
+            return
+        generations = self.core.generation, len(self.launches)
+        self.report(FaultKind.RANK_EXIT, node, exit_code=1, rank=1, generation=old)
+        assert (self.core.generation, len(self.launches)) == generations
+        self.woken += 1
+        del self.ranks[node]
 
     def link_flaps(self, node: str, for_s: float) -> None:
         if for_s > LINK_CONFIRM_S:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -240,6 +240,16 @@ def test_a_restart_level_that_clears_is_forgotten(job: Job) -> None:
     assert job.core.tick(100) == ()
 
 
+def test_a_restart_level_that_is_not_seen_any_more_stops_nothing(job: Job) -> None:
+    job.fault(NPU, 5, "n2", level=Level.RESTART_REQUEST)
+    job.fault(FaultKind.NET_FAULT, 5, "n2")
+    first, second = job.core.persisting
+    assert job.core.passed(40, first) == ()
+    assert job.core.tick(100) == ()
+    assert job.core.persisting == (second,)
+    assert isinstance(job.core.tick(305)[0], Stop)
+
+
 def test_a_network_fault_alone_stops_after_five_minutes(job: Job) -> None:
     job.fault(FaultKind.NET_FAULT, 5, "n2")
     assert job.core.tick(304) == ()
@@ -266,6 +276,19 @@ def test_a_suspect_node_is_left_out_next_time_unless_it_is_needed() -> None:
         job.fault(NPU, 5, "n2", level=Level.PRE_SEPARATE)
         assert job.state() is State.RUNNING
         assert job.restart(10, EXIT, "n1", rank=0, exit_code=1).nodes == nodes
+
+
+def test_a_suspect_node_is_needed_if_jobs_start_only_from_it() -> None:
+    def from_n1(names: Sequence[str], count: int, _keep: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names)[:count] if "n1" in names else ()
+
+    core = Core(NODES, 8, Parallel(tp=8), Limits(), from_n1)
+    core.begin(0)
+    core.launched(0)
+    core.fault(Fault(kind=NPU, at=5, node="n1", level=Level.PRE_SEPARATE))
+    core.fault(Fault(kind=EXIT, at=10, node="n2", rank=9, exit_code=1))
+    core.stopped(11, ())
+    assert core.tick(30) == (Launch(2, NODES, 35, None),)
 
 
 def test_hardware_is_the_cause_even_if_it_is_seen_later(job: Job) -> None:
@@ -296,6 +319,17 @@ def test_the_same_failure_twice_needs_an_operator_and_quarantines_nobody(
     assert isinstance(end, End)
     assert (end.state, end.exit_code) == (State.NEEDS_OPERATOR, 93)
     assert {now.status for now in job.core.nodes.values()} == {"healthy"}
+
+
+@pytest.mark.parametrize("ranks", [(3, None), (None, 3)])
+def test_a_failure_of_an_unknown_rank_may_be_the_same(
+    job: Job, ranks: tuple[int | None, int | None]
+) -> None:
+    job.restart(5, EXIT, "n1" if ranks[0] else "", rank=ranks[0], exit_code=1)
+    job.fault(EXIT, 40, "n1" if ranks[1] else "", rank=ranks[1], exit_code=1)
+    [end] = job.again(41)
+    assert isinstance(end, End)
+    assert end.exit_code == 93
 
 
 @pytest.mark.parametrize("changed", [{"step": 41}, {"rank": 4}, {"exit_code": 2}])

@@ -10,7 +10,6 @@ from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.shape import (
     World,
-    extra_memory_mib,
     isolated_ranks,
     legal_world,
     why_not_legal,
@@ -122,7 +121,3 @@ def test_mindio_isolates_the_data_parallel_index_of_a_faulty_rank() -> None:
 def test_ranks_outside_of_the_world_are_refused(faulty: list[int], world: int) -> None:
     with pytest.raises(UsageError):
         isolated_ranks(faulty, world, Parallel(tp=8, pp=2))
-
-
-def test_elastic_training_takes_nine_pairs_of_buffers() -> None:
-    assert extra_memory_mib(200) == 3600

@@ -1,0 +1,107 @@
+"""`doctor`: find what failed first, from any logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ascendboot.cli.common import JSON_HELP, end
+from ascendboot.cli.known_jobs import final_report
+from ascendboot.cli.verbs import verb
+from ascendboot.console.screen import Screen
+from ascendboot.doctor.verdict import Examined, Layout, Verdict, examine
+from ascendboot.errors import UsageError
+from ascendboot.jobs.error_codes import known_errors
+from ascendboot.launch.plan import JobRecord, read_record, record_folder
+from ascendboot.model.names import counted
+from ascendboot.state import State
+
+_MOST_NOTES = 20
+
+
+@verb(
+    positional=[],
+    iterable=["path"],
+    help={
+        "path": "A file or folder with logs; also without the flag. Default: the folder of --job",
+        "job": "A job that was started from here, by its id: its logs, ranks and clocks",
+        "rank-table": "The rank table of the job: it names rank, node and device by address",
+        "json": JSON_HELP,
+    },
+)
+def doctor(
+    _: object,
+    path: list[str],
+    job: str | None = None,
+    rank_table: str | None = None,
+    json: bool = False,
+) -> None:
+    """Find what failed first in the logs of any job.
+
+    Reads files and folders, also compressed with gzip: logs of ranks, plogs of
+    CANN, output of mpirun, torchrun or kubectl. Names rank, node and device of
+    the first error, and what to do. Connects to no node.
+
+    Examples:
+      invoke doctor train.log
+      invoke doctor ~/ascend/log --rank-table hccl.json
+      invoke doctor --job 20260102-030405-train-7f3a
+      invoke doctor worker-*.log.gz --json
+
+    Exit codes: 0 examined, 1 a file could not be used, 2 no such file, job or
+    rank table.
+    """
+    screen = Screen(json_mode=json)
+    known_errors()  # an invalid file of the operator is reported before the logs are read
+    record, places = _places(path, job)
+    layout = Layout.of_record(record) if record else Layout()
+    if rank_table is not None:
+        layout = Layout.of_table(rank_table)
+    found = _reported(places) if record else None
+    found = found or examine(places, layout, record)
+    for line in () if json else _lines(found):
+        screen.say(line)
+    for note in found.notes[:_MOST_NOTES]:
+        screen.say(note, "yellow")
+    if len(found.notes) > _MOST_NOTES:
+        screen.say(f"and {len(found.notes) - _MOST_NOTES} more remarks: see --json", "yellow")
+    document = {
+        "exit_code": 0,
+        "files": found.files,
+        "verdicts": [verdict.to_json() for verdict in found.verdicts],
+        "notes": list(found.notes),
+    }
+    end(screen, 0, document if json else None)
+
+
+def _reported(places: Sequence[Path]) -> Examined | None:
+    """Return the cause in the final report of a job; None if there is no such report."""
+    folder = places[0]
+    report = final_report(folder) if len(places) == 1 and folder.is_dir() else None
+    if report is None or report.cause is None:
+        return None
+    verdict = Verdict.of_report(report.cause, folder)
+    return Examined((verdict,), report.notes, len(list(folder.glob("*.log"))))
+
+
+def _lines(found: Examined) -> list[str]:
+    lines = [line for verdict in found.verdicts for line in verdict.lines()]
+    return lines or [f"no error found in {counted(found.files, 'file')}"]
+
+
+def _places(path: Sequence[str], job: str | None) -> tuple[JobRecord | None, list[Path]]:
+    """Return the record of the job, if there is one, and the files or folders to read.
+
+    Raises:
+        UsageError: there is no such job, or neither a job nor a path is named.
+    """
+    places = [Path(name) for name in path]
+    folder = record_folder(State.here().runs, job) if job is not None else None
+    if job is not None and (folder is None or not folder.is_dir()):
+        raise UsageError(f'doctor: no job "{job}" was started from here; name the files instead')
+    if folder is not None:
+        places = places or [folder]
+    if not places:
+        raise UsageError("doctor: nothing to read; name files or folders, or a job with --job")
+    folder = folder or (places[0] if len(places) == 1 and places[0].is_dir() else None)
+    return (None if folder is None else read_record(folder)), places

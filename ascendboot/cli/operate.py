@@ -1,0 +1,226 @@
+"""`quarantine`, `release`, `resize`, `events`: change a supervised job, and follow what happens."""
+
+from __future__ import annotations
+
+import json as json_module
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ascendboot.cli.common import end, whole_number
+from ascendboot.cli.known_jobs import SUPERVISE_FOLDER, now, recorded, supervised_run
+from ascendboot.cli.verbs import verb
+from ascendboot.console.screen import Screen
+from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.state import State
+from ascendboot.supervise.core import ENDED, Core
+from ascendboot.supervise.history import event_line
+from ascendboot.supervise.requests import Answer, Request, carry_out
+from ascendboot.supervise.store import Store, SupervisedError, Writer
+
+ANSWER_S: Final = 60.0
+"""`train` answers between two queries of the nodes, which may take seconds each."""
+_TAKEN_S: Final = 10.0
+"""For the answer to a request that was taken."""
+_PAUSE_S: Final = 0.5
+_JOB_HELP: Final = "The id of a supervised job. Default: the one that runs, otherwise the last one"
+_JSON_HELP: Final = "Print the result as JSON on standard output"
+
+
+@verb(
+    help={
+        "node": "The node, by its name in the inventory",
+        "job": _JOB_HELP,
+        "reason": "Why; stands in the events and in status",
+        "json": _JSON_HELP,
+    }
+)
+def quarantine(
+    _: object,
+    *,
+    node: str,
+    job: str = "",
+    reason: str = "by the operator",
+    json: bool = False,
+) -> None:
+    """Keep a node out of a supervised job until `release`.
+
+    Other jobs use the node as before. If the running generation uses the node,
+    it ends, and the next one starts on other nodes. This is no restart for
+    --max-restarts.
+
+    Examples:
+      invoke quarantine atlas-3
+      invoke quarantine atlas-3 --reason "fan 2 is loud"
+
+    Exit codes: 0 done, 1 train did not answer, 2 no such job or node, or the
+    job has ended.
+    """
+    request = Request(verb="quarantine", node=node, reason=_one_line(reason))
+    _request(job, request, as_json=json)
+
+
+@verb(
+    help={
+        "node": "The node, by its name in the inventory",
+        "job": _JOB_HELP,
+        "json": _JSON_HELP,
+    }
+)
+def release(_: object, *, node: str, job: str = "", json: bool = False) -> None:
+    """Let a supervised job use a node again at once, whatever was seen of it.
+
+    A running job takes it in after its next checkpoint, if more nodes are of
+    use. A job that waits for nodes starts at once.
+
+    Examples:
+      invoke release atlas-3
+      invoke release atlas-3 --job 20260102-030405-train-ab12
+
+    Exit codes: 0 done, 1 train did not answer, 2 no such job or node, or the
+    job has ended.
+    """
+    _request(job, Request(verb="release", node=node), as_json=json)
+
+
+@verb(
+    help={
+        "count": "The largest number of nodes",
+        "job": _JOB_HELP,
+        "json": _JSON_HELP,
+    }
+)
+def resize(_: object, *, count: str, job: str = "", json: bool = False) -> None:
+    """Let a supervised job use at most N nodes, from its next checkpoint on.
+
+    Examples:
+      invoke resize 2
+      invoke resize 8 --job 20260102-030405-train-ab12
+
+    Exit codes: 0 done, 1 train did not answer, 2 no such job, no such number
+    of nodes is possible, or the job has ended.
+    """
+    nodes = whole_number("resize", count, at_least=1)
+    _request(job, Request(verb="resize", count=nodes), as_json=json)
+
+
+@verb(
+    help={
+        "job": _JOB_HELP,
+        "follow": "Continue until the job ends; Ctrl-C ends only this verb",
+        "json": "Print one JSON object per line",
+    },
+)
+def events(_: object, *, job: str = "", follow: bool = False, json: bool = False) -> None:
+    """Print what happened to a supervised job, one line per event, times in UTC.
+
+    Examples:
+      invoke events
+      invoke events --follow
+      invoke events --json | jq -c 'select(.event == "cause")'
+
+    Exit codes: 0 printed, 2 no such job.
+    """
+    run = supervised_run(State.here(), job)
+    write = Screen.raw(to_stderr=False)
+    for event in _events(Store(run.folder / SUPERVISE_FOLDER), follow=follow):
+        line = json_module.dumps(event) if json else event_line(event)
+        try:
+            write(f"{line}\n".encode(errors="backslashreplace"))
+        except BrokenPipeError:  # the reader has exited (`| head -1`)
+            return
+
+
+def _events(
+    store: Store, *, follow: bool, pause: Callable[[float], None] = time.sleep
+) -> Iterator[dict[str, Any]]:
+    """Yield all events; with `follow` also those to come, until the job has ended."""
+    place = 0
+    while True:
+        new, place = store.events_from(place)
+        yield from new
+        state = store.read_state() or {}
+        if not follow or (not new and state.get("state") in ENDED):
+            return
+        pause(_PAUSE_S)
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)[:200]
+
+
+def _request(job: str, request: Request, *, as_json: bool) -> None:
+    run, screen = supervised_run(State.here(), job), Screen(json_mode=as_json)
+    ask = Ask(Store(run.folder / SUPERVISE_FOLDER), run.run_id, screen)
+    answer = ask(request)
+    if answer.is_refused:
+        raise UsageError(f"{run.run_id}: {answer.words}")
+    screen.say(answer.words)
+    end(screen, 0, {"job_id": run.run_id, "words": answer.words} if as_json else None)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Passes requests to the `train` of a job, or changes the state of a job without one."""
+
+    store: Store
+    job_id: str
+    screen: Screen
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+
+    def __call__(self, request: Request) -> Answer:
+        """Return what was decided.
+
+        Raises:
+            UsageError: there is no such node or size, or the job has ended.
+            AscendbootError: `train` does not answer.
+        """
+        answer = None
+        while answer is None:
+            answer = self._once(request)
+        return answer
+
+    def _once(self, request: Request) -> Answer | None:
+        try:
+            with self.store.writing(now().isoformat(timespec="seconds")) as writer:
+                return self._changed(writer, request)
+        except SupervisedError:
+            return self._answered(request)
+
+    def _changed(self, writer: Writer, request: Request) -> Answer:
+        """Change the state file; the next `train --resume` acts on it."""
+        state, on_event = self.store.read_state() or {}, recorded(writer.event)
+        core = Core.from_json(state, at=self.clock(), on_event=on_event)
+        _, words = carry_out(core, self.clock(), request)
+        writer.state(core.to_json())
+        return Answer(
+            f"{words}\nno train supervises {self.job_id} now: this counts from "
+            f"train SCRIPT --resume {self.job_id} on"
+        )
+
+    def _answered(self, request: Request) -> Answer | None:
+        """Hand over a request and wait for the answer; None: `train` has ended before."""
+        inbox, until = self.store.inbox, self.clock() + ANSWER_S
+        request_id = inbox.hand_over(request)
+        self.screen.working(f"{self.job_id}: waiting for its train to answer")
+        try:
+            while self.store.is_supervised and self.clock() < until:
+                if answer := inbox.answer(request_id):
+                    return answer
+                self.pause(_PAUSE_S)
+        finally:  # also after Ctrl-C: what the operator gave up is not carried out later
+            is_withdrawn = inbox.withdraw(request_id)
+            self.screen.rest()
+        if is_withdrawn and not self.store.is_supervised:
+            return None
+        until = self.clock() + (0.0 if is_withdrawn else _TAKEN_S)
+        while self.clock() < until:
+            if answer := inbox.answer(request_id):
+                return answer
+            self.pause(_PAUSE_S)
+        why = f"no answer within {ANSWER_S:g} s; nothing was changed; repeat it later"
+        if not is_withdrawn:
+            why = "it took the request and gave no answer; see status and events"
+        raise AscendbootError(f"{self.job_id}: could not ask its train to {request.verb}: {why}")

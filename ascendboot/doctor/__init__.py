@@ -1,0 +1,1 @@
+"""Diagnosis of any log, of a job of ascendboot or not."""

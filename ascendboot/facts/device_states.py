@@ -1,0 +1,176 @@
+"""Queries the state of devices: health with error codes, links, network health and counters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.npus import hccn_tool_answer, npu_smi_output
+from ascendboot.facts.parsers import hccn_tool, npu_smi
+from ascendboot.facts.query import (
+    NOT_QUERIED,
+    Answer,
+    Fact,
+    Sections,
+    Unanswered,
+    attempt,
+    read_script,
+)
+from ascendboot.templates import script
+from ascendboot.transport.api import Command
+
+CALL_S: Final = 5
+WITHIN_S: Final = 15
+"""After this long a node makes no further call."""
+_ABSENT: Final = "npu-smi info -m does not list this device"
+_SCRIPT: Final = "the script that queries the state of the devices"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceState:
+    """What one device reports of itself; each query has its own answer."""
+
+    health: Answer[npu_smi.DeviceHealth] = NOT_QUERIED
+    """Its health with error codes."""
+    link_up: Answer[bool] = NOT_QUERIED
+    net_health: Answer[str] = NOT_QUERIED
+    """A word of `hccn_tool.NET_HEALTH`."""
+    link_history: Answer[hccn_tool.LinkHistory] = NOT_QUERIED
+    packets: Answer[Mapping[str, int]] = NOT_QUERIED
+    """Counters of its network port, by the names of hccn_tool."""
+    memory_errors: Answer[Mapping[str, int]] = NOT_QUERIED
+    """Counts of ECC, by the names of npu-smi."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether npu-smi answers and does not list the device."""
+        return isinstance(self.health, Unanswered) and self.health.message.endswith(_ABSENT)
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A process that the kernel ended because memory was short."""
+
+    seconds_ago: float
+    pid: int
+    command: str
+
+
+QUESTIONS: Final = ("health", "link", "net_health", "link_stat", "stat", "ecc")
+"""What can be queried of a device, by the tools' names; a node answers the first ones first."""
+ILL: Final = "ill"
+"""Queries the words of all devices, and the health only of those that are not OK."""
+_FIELDS: Final = {
+    **dict(zip(QUESTIONS, (f.name for f in fields(DeviceState)), strict=True)),
+    ILL: "health",
+}
+_OF_NPU_SMI: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "health": ("read the health", npu_smi.parse_device_health),
+    "ecc": ("count the memory errors", npu_smi.parse_ecc),
+}
+_OF_HCCN_TOOL: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
+    "link": ("read the link", hccn_tool.parse_link),
+    "net_health": ("read the network health", hccn_tool.parse_net_health),
+    "link_stat": ("read the history of the link", hccn_tool.parse_link_stat),
+    "stat": ("read the packet counters", hccn_tool.parse_stat),
+}
+
+
+def device_state_queries(
+    device_ids: Sequence[int],
+    questions: Sequence[str] = QUESTIONS,
+    *,
+    with_killed: bool = False,
+    within_s: int = WITHIN_S,
+) -> dict[str, Fact[Any]]:
+    """The queries `device_states` (a DeviceState by physical id) and, if wanted, `killed`.
+
+    The question `ILL` adds `words`: the health of all devices as `npu-smi info` shows it.
+
+    They share one run of one script on the host side, which calls the vendor tools one after the
+    other. A question that was not reached in `within_s` seconds has no answer.
+    """
+    words = ["killed", *questions] if with_killed else list(questions)
+    command = read_script(
+        script("facts-device-states.sh", left=10, enough=within_s, call_s=CALL_S, unlisted=_ABSENT),
+        " ".join(words),
+        *map(str, device_ids),
+        purpose="query the state of the devices",
+        timeout_s=within_s + CALL_S + 3.0,
+        aside=True,
+    )
+
+    def states(sections: Sections) -> Mapping[int, DeviceState]:
+        return {id_: _state(sections, id_, questions) for id_ in device_ids}
+
+    parts: dict[str, Callable[[Sections], Any]] = {"device_states": states}
+    if ILL in questions:
+        parts["words"] = _words
+    if with_killed:
+        parts["killed"] = lambda sections: parse_killed(sections.text("killed"))
+    return {name: _fact(command, parse) for name, parse in parts.items()}
+
+
+def _fact(command: Command, parse: Callable[[Sections], Any]) -> Fact[Any]:
+    return Fact(command, lambda result: parse(Sections(result, _SCRIPT)))
+
+
+def _words(sections: Sections) -> Mapping[int, str]:
+    table = npu_smi_output(sections, "table", npu_smi.TOOL)
+    if "mapping" not in sections:
+        return npu_smi.parse_health(table)
+    mapping = npu_smi_output(sections, "mapping", npu_smi.MAPPING)
+    return npu_smi.parse_health(table, npu_smi.parse_mapping(mapping).device_ids)
+
+
+def _state(sections: Sections, device_id: int, questions: Sequence[str]) -> DeviceState:
+    """The answers of one device; what the tools of its product cannot report is not queried."""
+    return DeviceState(
+        **{_FIELDS[question]: _answer(sections, device_id, question) for question in questions}
+    )
+
+
+def _answer(sections: Sections, device_id: int, question: str) -> Answer[Any]:
+    if question == ILL:
+        question = "health"
+        if f"{device_id}/health" not in sections:
+            return NOT_QUERIED
+    name = f"{device_id}/{question}"
+    if question in _OF_HCCN_TOOL:
+        purpose, parse = _OF_HCCN_TOOL[question]
+        if "hccn_tool" in sections:  # it is missing
+            return attempt(f"{purpose} of device {device_id}", lambda: sections.text("hccn_tool"))
+        if name not in sections:
+            return NOT_QUERIED
+        return hccn_tool_answer(sections, device_id, question, purpose, parse, call_s=CALL_S)
+    purpose, parse_text = _OF_NPU_SMI[question]
+    tool = f"npu-smi info -t {question}"
+    return attempt(
+        f"{purpose} of device {device_id}",
+        lambda: parse_text(npu_smi_output(sections, name, tool)),
+    )
+
+
+_LONGEST_COMMAND: Final = 32
+_KILLED: Final = re.compile(
+    r"\[ *([0-9]{1,12}\.[0-9]+)\] .*ut of memory: Kill(?:ed)? process ([0-9]{1,10}) \(([^)]*)\).*"
+)
+
+
+def parse_killed(text: str) -> tuple[Killed, ...]:
+    """The processes in lines of dmesg, below the uptime in seconds; the newest last, each once."""
+    uptime, *lines = text.rstrip("\n").split("\n")
+    if not re.fullmatch(r"[0-9]{1,12}\.[0-9]+", uptime):
+        raise NotUnderstoodError(_SCRIPT, 1, uptime, "the uptime in seconds")
+    found: dict[int, Killed] = {}
+    for number, line in enumerate(filter(None, lines), 2):
+        match = _KILLED.fullmatch(line)
+        if match is None:
+            raise NotUnderstoodError("dmesg", number, line, "a process that was killed")
+        pid, command = int(match[2]), "".join(c if c.isprintable() else "?" for c in match[3])
+        ago_s = round(float(uptime) - float(match[1]), 1)
+        found[pid] = Killed(ago_s, pid, command[:_LONGEST_COMMAND])
+    return tuple(found.values())

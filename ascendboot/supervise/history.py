@@ -1,0 +1,162 @@
+"""What happened to a supervised job so far: its generations, as a list and as a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from math import ceil
+from typing import Any
+
+from ascendboot.model.names import counted, fold, span
+from ascendboot.supervise.core import ENDED, Core
+from ascendboot.supervise.policy import FaultKind
+
+WIDTH = 80
+_BAR = 20
+_SHOWN = 16
+"""Generations in a timeline; the others are counted."""
+_SHOWN_EVENTS = 5
+_OVER = ("diagnosing", *(state.value.lower() for state in ENDED))
+"""Events at which no process of a generation is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """One start of a supervised job."""
+
+    generation: int
+    nodes: tuple[str, ...]
+    started: str
+    """ISO 8601, UTC."""
+    ended: str | None = None
+    """When no process of it was left; None: it runs."""
+    kind: str = ""
+    """What kind of fault ended it; empty: none did, or it runs."""
+    cause: str = ""
+    exit_code: int | None = None
+    """Of its job; None: it runs, or was not started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervision:
+    """What is known of a supervised job from its files."""
+
+    job_id: str
+    core: Core
+    events: tuple[Mapping[str, Any], ...]
+    exit_codes: Mapping[int, int | None]
+    """By generation that has a report."""
+    is_followed: bool
+    """Whether `train` supervises it now."""
+
+    @property
+    def generations(self) -> tuple[Generation, ...]:
+        """All generations, with the exit codes of their jobs."""
+        codes = self.exit_codes
+        return tuple(
+            replace(each, exit_code=codes.get(each.generation)) for each in generations(self.events)
+        )
+
+    def lines(self, now: datetime) -> list[str]:
+        """The state, nodes that are not used, the timeline, and the last events."""
+        core, found = self.core, self.generations
+        restarts = counted(core.restarts, "restart")
+        where = f", generation {core.generation} on {fold(core.members)}" if core.members else ""
+        lines = [f"supervised: {core.state.value}{where}, {restarts}"]
+        if core.end is None and not self.is_followed:
+            lines.append(f"no train supervises it: train SCRIPT --resume {self.job_id} does again")
+        if core.spares and core.end is None:
+            lines.append(f"spares: {fold(core.spares)}")
+        for name, node in core.nodes.items():
+            if node.status != "healthy":
+                lines.append(f"{name}: {node.status}: {node.reason}")
+        last = [event_line(event) for event in self.events[-_SHOWN_EVENTS:]]
+        return [cut(line) for line in (*lines, *timeline(found, now), *last)]
+
+    def to_json(self) -> dict[str, object]:
+        """The part `supervision` of the documents of `status` and `train`."""
+        core = self.core
+        return {
+            "job_id": self.job_id,
+            "state": core.state.value,
+            "followed": self.is_followed,
+            "generation": core.generation,
+            "members": list(core.members),
+            "spares": list(core.spares),
+            "nodes": {
+                name: {"status": node.status, "reason": node.reason}
+                for name, node in core.nodes.items()
+            },
+            "restarts": core.restarts,
+            "checkpoint_step": core.step,
+            "exit_code": core.end.exit_code if core.end else None,
+            "message": core.end.words if core.end else "",
+            "generations": [asdict(each) for each in self.generations],
+            "events": list(self.events[-_SHOWN_EVENTS:]),
+        }
+
+
+def generations(events: Sequence[Mapping[str, Any]]) -> tuple[Generation, ...]:
+    """Return the generations that events tell of, without exit codes."""
+    found: dict[int, Generation] = {}
+    for event in events:
+        number, what, time = event["generation"], event["event"], str(event.get("time", ""))
+        known = found.get(number)
+        if what == "launching":
+            nodes = tuple(event.get("nodes", ()))
+            found[number] = Generation(generation=number, nodes=nodes, started=time)
+        elif known is not None and what in _OVER:
+            cause = known.cause or ("" if what == "diagnosing" else str(event["words"]))
+            found[number] = replace(known, ended=known.ended or time, cause=cause)
+        elif known is not None and what == "cause":
+            kind = str(event.get("kind", ""))
+            found[number] = replace(known, kind=kind, cause=str(event["words"]))
+    return tuple(found.values())
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """Describe an event in one line: time, generation, event, node, words."""
+    where = f"{event['node']}: " if event["node"] else ""
+    when = str(event.get("time", ""))[:19]
+    return f"{when} g{event['generation']} {event['event']}: {where}{event['words']}"
+
+
+def timeline(found: Sequence[Generation], now: datetime) -> list[str]:
+    """Draw one line per generation, at most 80 columns wide; the last ones if there are many."""
+    spans = [_times(each, now) for each in found]
+    if not spans:
+        return []
+    first = min(start for start, _ in spans)
+    total = max(max(end for _, end in spans) - first, 1.0)
+    lines = []
+    if len(found) > _SHOWN:
+        lines.append(f"{counted(len(found) - _SHOWN, 'generation')} before these")
+    for each, (start, end) in list(zip(found, spans, strict=True))[-_SHOWN:]:
+        left = min(int(_BAR * (start - first) / total), _BAR - 1)
+        right = min(max(ceil(_BAR * (end - first) / total), left + 1), _BAR)
+        bar = "=" * (right - left - 1) + (">" if each.ended is None else "=")
+        drawn = f"{' ' * left}{bar}".ljust(_BAR)
+        code = f" exit {each.exit_code}:" if each.exit_code else ""
+        why = each.cause
+        if each.kind == FaultKind.PREEMPTED_BY_OPERATOR.value:
+            why = why.partition(": ")[2]
+        name, took = f"g{each.generation}", span(end - start)
+        lines.append(cut(f"{name:<3} |{drawn}| {took:>8} {fold(each.nodes)}{code} {why}"))
+    return lines
+
+
+def cut(line: str) -> str:
+    """Shorten a line to the width of a terminal, less the indentation."""
+    line, width = line.rstrip(), WIDTH - 2
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def _times(each: Generation, now: datetime) -> tuple[float, float]:
+    """Start and end (seconds since the epoch); a generation that runs ends now."""
+    start = _seconds(each.started, now)
+    return start, max(start, _seconds(each.ended or "", now))
+
+
+def _seconds(time: str, now: datetime) -> float:
+    return datetime.fromisoformat(time).timestamp() if time else now.timestamp()

@@ -1,0 +1,129 @@
+"""Requests of the operator to the supervisor of a job: small files that it reads and answers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from ascendboot.errors import UsageError
+from ascendboot.model.files import write_atomically
+from ascendboot.model.names import counted, fold
+from ascendboot.supervise.core import Action, Core, Launch, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the operator asks for."""
+
+    verb: Literal["quarantine", "release", "resize"]
+    node: str = ""
+    count: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was decided, or why a request was refused."""
+
+    words: str
+    is_refused: bool = False
+
+
+_REQUEST, _ANSWER = TypeAdapter(Request), TypeAdapter(Answer)
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The requests to one supervisor: any number of processes write, one answers."""
+
+    folder: Path
+
+    def hand_over(self, request: Request) -> str:
+        """Write a request; return its id."""
+        request_id = secrets.token_hex(8)
+        write_atomically(self._request(request_id), _REQUEST.dump_json(request))
+        return request_id
+
+    def withdraw(self, request_id: str) -> bool:
+        """Take a request back; False: the supervisor has already taken it."""
+        try:
+            self._request(request_id).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def answer(self, request_id: str) -> Answer | None:
+        """Return the answer to a request, once; None: there is none yet."""
+        path = self.folder / f"{request_id}.answer"
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        path.unlink()
+        return _ANSWER.validate_json(content)
+
+    def carry_out(self, core: Core, at: float, done: Callable[[str], str]) -> tuple[Action, ...]:
+        """Carry out and answer the oldest request, if there is one; return what is to be done.
+
+        `done` gets what was decided. It saves the state and returns the answer, which is then
+        written.
+        """
+        found = sorted((path.stat().st_mtime_ns, path) for path in self.folder.glob("*.json"))
+        if not found:
+            return ()
+        path, actions = found[0][1], tuple[Action, ...]()
+        content = path.read_bytes()
+        path.unlink()
+        try:
+            actions, words = carry_out(core, at, _REQUEST.validate_json(content))
+            answer = Answer(done(words))
+        except UsageError as error:
+            answer = Answer(str(error), is_refused=True)
+        except ValidationError:
+            words = "the request is not of this version; use the version of ascendboot that trains"
+            answer = Answer(words, is_refused=True)
+        write_atomically(path.with_suffix(".answer"), _ANSWER.dump_json(answer))
+        return actions
+
+    def _request(self, request_id: str) -> Path:
+        return self.folder / f"{request_id}.json"
+
+
+def carry_out(core: Core, at: float, request: Request) -> tuple[tuple[Action, ...], str]:
+    """Pass a request to the core; return what is to be done, and in words what was decided.
+
+    Raises:
+        UsageError: there is no such node, no such size, or the job ends.
+    """
+    if core.is_ending:
+        why = core.end.words if core.end else "it was interrupted"
+        raise UsageError(f"{request.verb}: the job has ended or is being ended: {why}")
+    if request.verb == "resize":
+        actions, done = core.resize(at, request.count), f"at most {counted(request.count, 'node')}"
+    elif request.verb == "release":
+        actions, done = core.release(at, request.node), f"released {request.node}"
+    else:
+        actions = core.quarantine(at, request.node, request.reason)
+        done = f"quarantined {request.node}"
+    return actions, f"{done}: {_consequence(core, actions)}"
+
+
+def _consequence(core: Core, actions: tuple[Action, ...]) -> str:
+    """Describe what happens to the job now."""
+    generation, following = core.generation, core.next_nodes
+    for action in actions:
+        if isinstance(action, Launch):
+            return f"the next generation starts on {fold(action.nodes)}"
+    if core.state in (State.LAUNCHING, State.RUNNING):
+        return f"generation {generation} continues on {fold(core.members)}"
+    if core.state is State.DRAINING:
+        return f"generation {generation} ends at its next checkpoint; then {fold(following)}"
+    if not following:
+        return "too few nodes are left; the job waits for more, and then gives up"
+    ends = f"generation {generation} ends, " if core.state is State.STOPPING else ""
+    return f"{ends}the next one starts on {fold(following)}"

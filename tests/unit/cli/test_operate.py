@@ -1,0 +1,171 @@
+"""The verbs that change a supervised job, with and without a running supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ascendboot.cli.known_jobs import supervised_run
+from ascendboot.cli.operate import ANSWER_S, Ask
+from ascendboot.console.screen import Screen
+from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.model.cluster import Parallel
+from ascendboot.state import State as Folder
+from ascendboot.supervise.core import Core, State
+from ascendboot.supervise.policy import Limits
+from ascendboot.supervise.requests import Request
+from ascendboot.supervise.store import Store
+from tests.unit.cli.calls import called
+
+QUARANTINE = Request(verb="quarantine", node="n-2", reason="loud")
+
+
+def job(place: Path, job_id: str = "job-1") -> tuple[Store, Core]:
+    """A supervised job whose first generation runs on two nodes."""
+    store = Store(place / f".ascendboot/runs/{job_id}/supervise")
+    with store.writing("before") as writer:
+        core = Core(["n-1", "n-2"], 8, Parallel(), Limits(), on_event=writer.event)
+        core.begin(0.0)
+        core.launched(1.0)
+        writer.state(core.to_json())
+    return store, core
+
+
+def ask(store: Store, work: Callable[[], object]) -> Ask:
+    """Calls `work` where the verb would wait."""
+    times = iter(range(1000))
+
+    def pause(_seconds: float) -> None:
+        work()
+
+    return Ask(store, "job-1", Screen(json_mode=True), clock=lambda: next(times), pause=pause)
+
+
+def test_without_a_supervisor_the_state_is_changed_and_counts_later(tmp_path: Path) -> None:
+    store, _ = job(tmp_path)
+    answer = ask(store, pytest.fail)(QUARANTINE)
+    assert answer.words.startswith("quarantined n-2: generation 1 ends, the next one starts on n-1")
+    assert "this counts from train SCRIPT --resume job-1 on" in answer.words
+    core = Core.from_json(store.read_state() or {}, at=5.0)
+    assert (core.nodes["n-2"].status, core.state) == ("quarantined", State.STOPPING)
+    assert store.read_events()[-1]["event"] == "stopping"
+
+
+def test_a_supervisor_answers_and_the_verb_changes_nothing_itself(tmp_path: Path) -> None:
+    store, core = job(tmp_path)
+    before = store.read_state()
+    with store.writing("now"):
+        answer = ask(store, lambda: store.inbox.carry_out(core, 2.0, str))(QUARANTINE)
+    assert answer.words == "quarantined n-2: generation 1 ends, the next one starts on n-1"
+    assert store.read_state() == before
+
+
+def test_a_supervisor_that_does_not_answer_never_gets_the_request(tmp_path: Path) -> None:
+    store, _ = job(tmp_path)
+    with store.writing("now"), pytest.raises(AscendbootError) as raised:
+        ask(store, lambda: None)(QUARANTINE)
+    assert f"no answer within {ANSWER_S:g} s; nothing was changed" in str(raised.value)
+    assert list(store.inbox.folder.iterdir()) == []
+
+
+def test_a_supervisor_that_takes_a_request_and_ends_is_reported(tmp_path: Path) -> None:
+    store, _ = job(tmp_path)
+
+    def take() -> None:
+        for path in store.inbox.folder.iterdir():
+            path.unlink()
+
+    with store.writing("now"), pytest.raises(AscendbootError, match="took the request and gave no"):
+        ask(store, take)(QUARANTINE)
+
+
+def test_if_the_supervisor_ends_first_the_state_is_changed_without_it(tmp_path: Path) -> None:
+    store, _ = job(tmp_path)
+    holding = store.writing("now")
+    holding.__enter__()
+    answer = ask(store, lambda: holding.__exit__(None, None, None))(QUARANTINE)
+    assert "no train supervises job-1 now" in answer.words
+    assert list(store.inbox.folder.iterdir()) == []
+
+
+def test_a_job_that_has_ended_is_not_changed(tmp_path: Path) -> None:
+    store, core = job(tmp_path)
+    core.ended(2.0, 0)
+    with store.writing("now") as writer:
+        writer.state(core.to_json())
+    with pytest.raises(UsageError, match="has ended or is being ended: the job has completed"):
+        ask(store, pytest.fail)(QUARANTINE)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("quarantine n-9", 2, "n-9: no such node; the nodes are n-1, n-2"),
+        ("resize 0", 2, 'resize: "0" is not a whole number of at least 1'),
+        ("resize 9", 0, "at most 9 nodes: generation 1 continues on n-[1-2]"),
+        ("release n-1 --job job-1.g1", 0, "released n-1: generation 1 continues on"),
+        ("release n-1 --job job-7", 2, 'no supervised job "job-7" was started from here'),
+        ("quarantine n-2 --json", 0, '"job_id": "job-1"'),
+        ("events", 0, "g1 running: all ranks have begun"),
+        ("events --job job-0", 0, "g1 launching: 2 nodes: n-1, n-2"),
+    ],
+)
+def test_each_verb_ends_with_its_code(tmp_path: Path, line: str, code: int, words: str) -> None:
+    job(tmp_path, "job-0")
+    job(tmp_path)
+    ended = called(line, tmp_path)
+    assert (ended.returncode, words in ended.stdout + ended.stderr) == (code, True), ended
+
+
+def test_without_a_supervised_job_the_verbs_show_how_to_start_one(tmp_path: Path) -> None:
+    ended = called("events", tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "no supervised job was started from here; start one with train --supervise\n"
+    )
+
+
+def test_events_are_followed_until_the_job_has_ended(tmp_path: Path) -> None:
+    store, core = job(tmp_path)
+    core.ended(2.0, 0)
+    with store.writing("now") as writer:
+        writer.state(core.to_json())
+    ended = called("events --follow --json", tmp_path)
+    assert ended.returncode == 0
+    found = [json.loads(line)["event"] for line in ended.stdout.splitlines()]
+    assert found == ["preflight", "planning", "launching", "running", "done"]
+
+
+def test_the_job_that_is_supervised_now_comes_before_a_later_one(tmp_path: Path) -> None:
+    running, _ = job(tmp_path, "job-0")
+    job(tmp_path, "job-1")
+    state = Folder(tmp_path / ".ascendboot")
+    assert supervised_run(state).run_id == "job-1"
+    with running.writing("now"):
+        assert supervised_run(state).run_id == "job-0"
+    assert supervised_run(state, "job-0.g12").run_id == "job-0"
+
+
+def test_a_reader_that_exits_ends_the_following(tmp_path: Path) -> None:
+    job(tmp_path)
+    reads, writes = os.pipe()
+    os.close(reads)
+    ended = called("events --follow", tmp_path, stdout=writes)
+    os.close(writes)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_ctrl_c_takes_the_request_back(tmp_path: Path) -> None:
+    store, core = job(tmp_path)
+
+    def press() -> None:
+        raise KeyboardInterrupt
+
+    with store.writing("now"), pytest.raises(KeyboardInterrupt):
+        ask(store, press)(QUARANTINE)
+    assert store.inbox.carry_out(core, 2.0, str) == ()
+    assert core.nodes["n-2"].status == "healthy"

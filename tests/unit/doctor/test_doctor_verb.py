@@ -1,0 +1,135 @@
+"""The verb `doctor`: what it reads, prints and returns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascendboot.cli.program import rewritten
+from ascendboot.launch.plan import PLAN_FILE, record_of
+from ascendboot.launch.planner import plan
+from ascendboot.model.cluster import NodeClocks
+from ascendboot.model.job import CauseKind, JobCause, JobReport, JobState
+from tests.unit.cli.calls import called
+from tests.unit.launch.request import REQUEST
+
+RESET = "RuntimeError: Connection reset by peer\n"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """The folder of a job of two nodes with two ranks each; rank 2 failed first."""
+    folder = tmp_path / ".ascendboot/runs/job-1"
+    folder.mkdir(parents=True)
+    document = record_of(
+        plan(REQUEST), started="2026-01-02T03:04:05.000+00:00", clocks=NodeClocks({"a-1": 2.0})
+    )
+    (folder / PLAN_FILE).write_text(json.dumps(document))
+    for rank in range(4):
+        words = "step 1\nValueError: loss is nan\n" if rank == 2 else RESET
+        (folder / f"rank.{rank}.log").write_text(words)
+    (folder / "run.log").write_text("KeyError: words of ascendboot itself\n")
+    return folder
+
+
+def document(line: str, place: Path) -> dict[str, Any]:
+    ended = called(f"{line} --json", place)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def test_a_job_by_its_id_or_its_folder(job: Path, tmp_path: Path) -> None:
+    by_id = document("doctor --job job-1", tmp_path)
+    [verdict] = by_id["verdicts"]
+    assert (verdict["rank"], verdict["node"], verdict["device"]) == (2, "a-2", 0)
+    assert verdict["place"] == f"{job}/rank.2.log:2"
+    assert (by_id["files"], verdict["certainty"]) == (4, "certain")
+    assert document(f"doctor {job}", tmp_path) == by_id
+
+
+def test_the_cause_of_a_report_is_the_verdict(job: Path, tmp_path: Path) -> None:
+    cause = JobCause(
+        kind=CauseKind.RANK,
+        title="a-2: rank 2 on device 0 failed first",
+        ranks=(2,),
+        nodes=("a-2",),
+        words="ValueError: loss is nan",
+        source="rank.2.log",
+    )
+    report = JobReport(
+        job_id="job-1",
+        state=JobState.FAILED,
+        exit_code=1,
+        started="2026-01-02T03:04:05.000+00:00",
+        command="",
+        first_failure=None,
+        ranks=(),
+        duration_s=1.0,
+        folder=str(job),
+        cause=cause,
+    )
+    (job / "job.json").write_text(json.dumps(report.to_json()))
+    ended = called("doctor --job job-1", tmp_path)
+    assert ended.stdout.splitlines() == [
+        "a-2: rank 2 on device 0 failed first",
+        f"  place: {job}/rank.2.log:2",
+        "  it says: ValueError: loss is nan",
+        "  how sure: certain",
+    ]
+
+
+def test_several_paths_and_what_has_no_error(job: Path, tmp_path: Path) -> None:
+    two = f"{job}/rank.0.log {job}/rank.2.log"
+    assert document(f"doctor {two}", tmp_path)["files"] == 2
+    (tmp_path / "good.log").write_text("step 1\n")
+    ended = called("doctor good.log", tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, "no error found in 1 file\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("doctor", 2, "nothing to read"),
+        ("doctor missing.log", 2, "no such file"),
+        ("doctor --job other", 2, 'no job "other"'),
+        ("doctor --job ../..", 2, "no job"),
+        ("doctor empty", 2, "has no logs"),
+        ("doctor x.log --rank-table x.log", 2, "x.log"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, line: str, code: int, words: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "x.log").write_text("{")
+    ended = called(line, tmp_path)
+    assert (ended.returncode, words in ended.stderr) == (code, True), ended.stderr
+
+
+def test_entries_of_the_operator_count_and_must_be_valid(tmp_path: Path) -> None:
+    entry = (
+        "- {id: site-proxy, text: [proxy refused], meaning: proxy, remedy: unset it, source: us,"
+        " samples: [the proxy refused it], others: [the proxy]}\n"
+    )
+    (tmp_path / "known-errors.yaml").write_text(entry)
+    (tmp_path / "x.log").write_text("the proxy refused it\n")
+    assert document("doctor x.log", tmp_path)["verdicts"][0]["known_error"] == "site-proxy"
+    (tmp_path / "known-errors.yaml").write_text(entry.replace("meaning", "sense"))
+    ended = called("doctor x.log", tmp_path)
+    assert (ended.returncode, "known-errors.yaml: not a list of" in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("doctor a b", "doctor --path a --path b"),
+        ("doctor --job j a --json", "doctor --job j --path a --json"),
+        ("doctor --path a --rank-table t b", "doctor --path a --rank-table t --path b"),
+        ("doctor --help", "--help doctor"),
+        ("status a", "status a"),
+    ],
+)
+def test_paths_of_doctor_become_flags(words: str, read: str) -> None:
+    assert rewritten(["ascendboot", *words.split()]) == ["ascendboot", *read.split()]

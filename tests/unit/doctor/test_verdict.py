@@ -1,0 +1,425 @@
+"""What `doctor` finds in logs: the rank, its place, and how sure that is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascendboot.doctor.scan import LogFile, _blocks
+from ascendboot.doctor.verdict import Examined, Layout, Verdict, examine
+from ascendboot.errors import UsageError
+
+NO_LAYOUT = Layout()
+RECORDED = Path(__file__).parents[2] / "data/doctor"
+CANN = "[ERROR] {}({},python3):2026-01-02-03:04:{:06.3f}.000 [x.cc:1] [7]"
+OWN = (
+    'Traceback (most recent call last):\n  File "main.py", line 7, in <module>\n    loss()\n'
+    "ValueError: loss is nan\n"
+)
+RESET = "RuntimeError: [pair.cc:537] Read error [192.0.2.11]:1: Connection reset by peer\n"
+
+
+def cann(words: str, *, pid: int = 7, at: float = 5.0, module: str = "HCCL") -> str:
+    return CANN.format(module, pid, at) + words + "\n"
+
+
+def identity(rank: int, size: int = 4, *, pid: int = 7, job: str = "1") -> str:
+    """The line with which HCCL names the rank of a process; two devices for each node."""
+    return (
+        f"[INFO] HCCL({pid},python3):2026-01-02-03:04:00.000.000 [topoinfo_detect.cc:221][7]"
+        f"[HCCL_TRACE]SetupAgent rankNum[{size}], rank[{rank}], rootInfo identifier[{job}],"
+        f" server[192.0.2.{1 + rank // 2}%eth0], logicDevId[{rank % 2}], phydevId[{rank % 2}],"
+        f" deviceIp[198.51.100.{rank}]\n"
+    )
+
+
+def waits(rank: int, size: int = 4) -> str:
+    """A rank reports that it waits for another."""
+    return cann(
+        f"Task run failed, base information is taskType[Notify Wait], remote rank:[{rank}]."
+    ) + cann(f"groupRank information is group:[x], rankSize[{size}], rankId[0].").replace(
+        ", rankId[0]", ""
+    )
+
+
+TABLE = {
+    "version": "1.0",
+    "status": "completed",
+    "server_count": "2",
+    "server_list": [
+        {
+            "server_id": f"192.0.2.{server + 1}",
+            "device": [
+                {
+                    "device_id": str(n),
+                    "device_ip": f"198.51.100.{2 * server + n}",
+                    "rank_id": str(2 * server + n),
+                }
+                for n in (0, 1)
+            ],
+        }
+        for server in (0, 1)
+    ],
+}
+
+
+def written(folder: Path, files: dict[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def examined(folder: Path, files: dict[str, str | bytes], layout: Layout = NO_LAYOUT) -> Examined:
+    return examine([written(folder, files)], layout)
+
+
+def verdict(folder: Path, files: dict[str, str | bytes], layout: Layout = NO_LAYOUT) -> Verdict:
+    found = examined(folder, files, layout)
+    assert len(found.verdicts) == 1, found
+    return found.verdicts[0]
+
+
+def with_table(folder: Path, table: dict[str, Any] = TABLE) -> Layout:
+    (folder.parent / "hccl.json").write_text(json.dumps(table))
+    return Layout.of_table(str(folder.parent / "hccl.json"))
+
+
+def plogs(*texts: str) -> dict[str, str | bytes]:
+    """A plog tree: who a process is stands in `run`, its errors in `debug`."""
+    files: dict[str, str | bytes] = {}
+    for rank, text in enumerate(texts):
+        files[f"worker-{rank}/run/plog/plog-{70 + rank}_1.log"] = identity(rank, len(texts))
+        files[f"worker-{rank}/debug/plog/plog-{70 + rank}_2.log"] = text
+    return files
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "certainty"),
+    [
+        ("plog_example", [[7], [3]], ["likely", "likely"]),
+        ("plog_st_aicpu_notify_testcase", [[0]], ["likely"]),
+        ("plog_st_event_timeout_testcase", [[0, 1, 2]], ["undecided"]),
+        ("plog_st_transport_init_testcase", [[0]], ["likely"]),
+    ],
+)
+def test_recorded_plogs(name: str, ranks: list[list[int]], certainty: list[str]) -> None:
+    found = examine([RECORDED / f"{name}.log"], Layout()).verdicts
+    assert [list(one.cause.ranks) for one in found] == ranks
+    assert [one.certainty for one in found] == certainty
+
+
+SCENARIOS: dict[str, tuple[dict[str, str | bytes], list[int], str, str]] = {
+    "one rank with an exception, the others lost it": (
+        {
+            **{f"rank.{n}.log": "step 1\n" + RESET for n in (0, 1, 3)},
+            "rank.2.log": "step 1\nstep 2\n" + OWN,
+        },
+        *([2], "rank.2.log:3", "certain"),
+    ),
+    "the silent rank": (
+        plogs(waits(1), waits(0), waits(1), ""),
+        *([3], "plog-70_2.log:1", "likely"),
+    ),
+    "the rank that others name": (
+        plogs(waits(2), waits(2), "", waits(2)),
+        *([2], "plog-70_2.log:1", "likely"),
+    ),
+    "several silent ranks": (
+        plogs(cann("Recv timeout"), cann("Recv timeout"), "", ""),
+        *([2, 3], "plog-70_2.log:1", "undecided"),
+    ),
+    "a lost device among ranks that lost a peer": (
+        plogs(waits(1), waits(0) + cann("Device lost heartbeat", module="RUNTIME"), waits(1), ""),
+        *([1], "plog-71_2.log:3", "certain"),
+    ),
+    "an address of a device names the rank": (
+        plogs(
+            cann("cqe error status[12] remoteIP:[198.51.100.3]"),
+            cann("Recv timeout"),
+            cann("Recv timeout"),
+            "",
+        ),
+        *([3], "plog-70_2.log:1", "likely"),
+    ),
+    "mpirun's tags in one file": (
+        {
+            "job.txt": "".join(f"[1,{n}]<stderr>:{RESET}" for n in (0, 1))
+            + "".join(f"[1,2]<stderr>:{line}\n" for line in OWN.splitlines())
+        },
+        *([2], "job.txt:3", "certain"),
+    ),
+    "the prefix of ascendboot's own output": (
+        {"out.txt": "".join(f"a-2:3 | {line}\n" for line in OWN.splitlines()) + f"a-1:0 | {RESET}"},
+        *([3], "out.txt:1", "certain"),
+    ),
+    "pods with times, as kubectl prints them": (
+        {
+            "pods.txt": f"[pod/job-0/main] 2026-01-02T03:04:07.123456789Z [rank0]: {RESET}"
+            + "".join(
+                f"[pod/job-1/main] 2026-01-02T03:04:05.123456789Z [rank1]: {line}\n"
+                for line in OWN.splitlines()
+            )
+        },
+        *([1], "pods.txt:2", "certain"),
+    ),
+    "a container engine's JSON log": (
+        {
+            "rank.0.log": RESET,
+            "rank.1.log": json.dumps(
+                {"log": "ValueError: x\n", "stream": "stderr", "time": "2026-01-02T03:04:05.1Z"}
+            )
+            + "\n",
+        },
+        *([1], "rank.1.log:1", "certain"),
+    ),
+    "compressed": (
+        {f"rank.{n}.log.gz": gzip.compress(text.encode()) for n, text in enumerate((RESET, OWN))},
+        *([1], "rank.1.log.gz:1", "certain"),
+    ),
+    "UTF-16": (
+        {"rank.0.log": RESET.encode("utf-16"), "rank.1.log": OWN.encode("utf-16")},
+        *([1], "rank.1.log:1", "certain"),
+    ),
+    "Chinese in two encodings": (
+        {
+            "rank.0.log": "训练开始\n".encode("gb18030") + RESET.encode(),
+            "rank.1.log": "训练开始\nValueError: 损失无效\n".encode(),
+        },
+        *([1], "rank.1.log:2", "certain"),
+    ),
+    "without times, one rank on its own": (
+        {"rank.0.log": OWN, "rank.1.log": "KeyError: 1\n"},
+        *([0], "rank.0.log:1", "likely"),
+    ),
+    "a rank that went on after its error": (
+        {"rank.0.log": OWN + "step\n" * 300},
+        *([0], "rank.0.log:1", "certain"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenarios(tmp_path: Path, name: str) -> None:
+    files, ranks, place, certainty = SCENARIOS[name]
+    found = verdict(tmp_path, files)
+    assert (list(found.cause.ranks), found.certainty) == (ranks, certainty)
+    assert found.place.endswith(place)
+
+
+def test_a_rank_table_names_node_and_device(tmp_path: Path) -> None:
+    text = cann("cqe error status[12] remoteIP:[198.51.100.3]")
+    files: dict[str, str | bytes] = {f"rank.{n}.log": text for n in (0, 1, 2)}
+    found = verdict(tmp_path / "logs", files, with_table(tmp_path / "logs"))
+    assert found.to_json() | {"words": "", "why": "", "meaning": "", "followed": []} == {
+        "kind": "left",
+        "title": "rank 3 (node 192.0.2.2, device 1): did not answer while others waited, and logged"
+        " no error",
+        "rank": 3,
+        "ranks": [3],
+        "node": "192.0.2.2",
+        "nodes": ["192.0.2.2"],
+        "device": 1,
+        "at": None,
+        "words": "",
+        "place": str(tmp_path / "logs/rank.0.log:1"),
+        "known_error": "hccl-cqe",
+        "meaning": "",
+        "why": "",
+        "certainty": "certain",
+        "remedy": found.cause.remedy,
+        "unsure": "",
+        "followed": [],
+    }
+
+
+def test_a_rank_table_of_another_job_is_not_used(tmp_path: Path) -> None:
+    files = plogs(waits(2), waits(2), "", waits(2))
+    other = json.loads(json.dumps(TABLE).replace("198.51.100.", "203.0.113."))
+    found = examined(tmp_path / "logs", files, with_table(tmp_path / "logs", other))
+    assert [one.cause.ranks for one in found.verdicts] == [(2,)]
+    assert [
+        note for note in found.notes if "of another job: its rank 0 has the device address" in note
+    ]
+
+
+def test_two_jobs_in_the_same_folder_are_two_verdicts(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        f"{job}-{n}.log": identity(n, 2, pid=job * 10 + n, job=str(job))
+        + cann("Recv timeout" if n else words, pid=job * 10 + n)
+        for job, words in ((1, "Device lost heartbeat"), (2, "EI0011"))
+        for n in (0, 1)
+    }
+    found = examined(tmp_path, files)
+    assert sorted(one.known_id for one in found.verdicts) == ["EI0011", "device-lost"]
+    assert any("2 jobs" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("hour", "at", "certainty"), [(9, "08", "likely"), (3, "12", "certain")])
+def test_clocks_that_are_hours_apart_decide_nothing(
+    tmp_path: Path, hour: int, at: str, certainty: str
+) -> None:
+    files: dict[str, str | bytes] = {
+        "rank.0.log": "2026-01-02 03:00:00 start\n[ERROR] RUNTIME(7,python3):"
+        "2026-01-02-03:10:00.000.001 [x.cc:1]Device lost heartbeat\n",
+        "rank.1.log": f"2026-01-02 0{hour}:00:00 start\n[ERROR] HCCL(7,python3):"
+        f"2026-01-02-0{hour}:{at}:00.000.001 [x.cc:1]EI0011: no memory\n",
+    }
+    found = verdict(tmp_path, files)
+    assert (found.cause.ranks, found.certainty) == ((0,), certainty)
+    assert ("times are only accurate to 2.16e+04 s" in found.cause.unsure) is (hour > 3)
+
+
+def test_a_log_cannot_speak_for_another_rank(tmp_path: Path) -> None:
+    forged = "a-9:5 | ValueError: loss is nan\n[1,6]<stderr>:ValueError: no\n[rank7]: KeyError: 1\n"
+    found = verdict(tmp_path, {"rank.0.log": forged, "rank.1.log": RESET})
+    assert (found.cause.ranks, found.place[-12:]) == ((0,), "rank.0.log:1")
+
+
+def test_control_characters_of_a_log_are_not_printed(tmp_path: Path) -> None:
+    found = verdict(tmp_path, {"rank.0.log": "ValueError: \x1b[2J\x07<b>x</b>\u202e\n"})
+    assert found.cause.words == "ValueError: ?[2J?<b>x</b>?"
+    assert all(re.search("[\x00-\x1f]", line) is None for line in found.lines())
+
+
+def test_a_log_of_the_node_is_no_rank(tmp_path: Path) -> None:
+    oom = "[12345.678901] Out of memory: Killed process 7012 (python3)\n"
+    files: dict[str, str | bytes] = {"dmesg.txt": oom}
+    assert verdict(tmp_path, files).known_id == "linux-oom"
+    found = examined(tmp_path, {"rank.0.log": OWN})
+    assert [one.cause.ranks for one in found.verdicts] == [(0,)]
+    assert any("Out of memory" in note for note in found.notes)
+
+
+def test_a_folder_without_an_error_has_no_verdict(tmp_path: Path) -> None:
+    assert examined(tmp_path, {"rank.0.log": "step 1\n", "model.pt": b"\0Error"}).verdicts == ()
+
+
+@pytest.mark.parametrize("name", ["missing", "pipe"])
+def test_what_is_no_file_is_wrong_use(tmp_path: Path, name: str) -> None:
+    if name == "pipe":
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(UsageError, match=name):
+        examine([tmp_path / name], Layout())
+
+
+def test_a_damaged_gzip_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    content = gzip.compress(OWN.encode() + bytes(range(256)) * 5000)
+    found = examined(tmp_path, {"rank.0.log.gz": content[:-200]})
+    assert any("could not be read to its end" in note for note in found.notes)
+
+
+def test_binary_and_one_long_line_are_read_in_pieces(tmp_path: Path) -> None:
+    path = written(tmp_path, {"x.log": b"a" * (5 << 20) + b"\n" + OWN.encode()}) / "x.log"
+    found = examine([path], Layout())
+    assert [one.cause.words for one in found.verdicts] == ["ValueError: loss is nan"]
+    path.write_bytes(b"\0\xff\xfe" * 100_000 + b"\nValueError: x\n")
+    assert examine([path], Layout()).verdicts[0].cause.words == "ValueError: x"
+
+
+def test_ten_thousand_files(tmp_path: Path) -> None:
+    for number in range(10_000):
+        (tmp_path / f"rank.{number}.log").write_text("step 1\n" if number != 77 else OWN)
+    found = examine([tmp_path], Layout())
+    assert ([one.cause.ranks for one in found.verdicts], found.files) == ([(77,)], 10_000)
+
+
+def test_of_a_file_full_of_errors_the_beginning_and_the_end_count(tmp_path: Path) -> None:
+    found = examined(tmp_path, {"rank.0.log": "ERROR no link\n" * 60_000 + OWN})
+    assert [one.place[-16:] for one in found.verdicts] == ["rank.0.log:60001"]
+    assert found.notes == (
+        f"{tmp_path}/rank.0.log: 20005 lines with errors in its middle were not examined",
+    )
+
+
+def test_a_rank_that_only_the_launcher_reports_as_killed(tmp_path: Path) -> None:
+    noticed = "process rank 3 with PID 0 on node a-2 exited on signal 9 (Killed).\n"
+    files: dict[str, str | bytes] = {f"rank.{n}.log": RESET for n in range(3)}
+    found = verdict(tmp_path, {**files, "launcher.log": noticed})
+    assert found.lines()[0] == "rank 3: failed first, with signal 9"
+    assert (found.cause.meaning[:7], found.place) == ("SIGKILL", "")
+
+
+def test_logs_of_unknown_ranks_beside_known_ones(tmp_path: Path) -> None:
+    files = plogs(waits(2), waits(2), "", waits(2)) | {"train.txt": RESET, "more.txt": RESET}
+    found = verdict(tmp_path, files)
+    assert found.cause.ranks == (2,)
+    assert not any("1000000" in line for line in found.lines()), found.lines()
+
+
+def test_colours_and_progress_bars_do_not_hide_an_error(tmp_path: Path) -> None:
+    text = "\x1b[31mValueError: red\x1b[0m\n"
+    assert verdict(tmp_path, {"rank.0.log": text}).cause.words == "ValueError: red"
+    bar = " 10%|#  |\r 20%|## |\rKeyError: 1\n"
+    assert verdict(tmp_path, {"rank.0.log": bar}).cause.words == "KeyError: 1"
+
+
+def test_a_file_that_may_not_be_read_is_a_remark(tmp_path: Path) -> None:
+    files = written(tmp_path, {"rank.0.log": OWN})
+    (files / "rank.1.log").symlink_to(files / "nothing")
+    found = examine([files], Layout())
+    assert [one.cause.ranks for one in found.verdicts] == [(0,)]
+    assert any("rank.1.log: could not be read" in note for note in found.notes)
+
+
+def test_error_files_of_torchelastic(tmp_path: Path) -> None:
+    error = {"message": "ValueError: loss is nan", "extraInfo": {"timestamp": "1767323045"}}
+    content = json.dumps({"message": error}) + "\n"
+    found = verdict(tmp_path, {"attempt_0/3/error.json": content})
+    assert (found.cause.words, found.cause.at) == (
+        "ValueError: loss is nan",
+        "2026-01-02T03:04:05.000+00:00",
+    )
+
+
+def test_a_log_cannot_invent_millions_of_ranks(tmp_path: Path) -> None:
+    forged = identity(1, 4).replace("rankNum[4]", "rankNum[9999999]")
+    found = verdict(tmp_path, {"a.log": forged + waits(3)})
+    assert (found.cause.ranks, found.certainty) == ((), "undecided")
+
+
+def test_what_is_added_while_a_file_is_read_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "plog.log"
+    path.write_bytes(b"step 1\n" * 200_000)
+    size = path.stat().st_size
+    blocks = _blocks(LogFile(path))
+    first = next(blocks)
+    with path.open("ab") as file:
+        file.write(b"later\n" * 1_000_000)
+    assert len(first) + sum(map(len, blocks)) == size
+
+
+def group(rank: int, size: int = 2) -> str:
+    words = f"groupRank information is group:[192.0.2.1%eth0_1], rankSize[{size}], rankId[{rank}]."
+    return cann(words)
+
+
+def test_a_rank_in_a_smaller_communicator_is_not_that_of_the_job(tmp_path: Path) -> None:
+    lost = cann("Recv timeout") + group(0)
+    named = verdict(tmp_path / "a", {"rank.5.log": lost, "rank.7.log": group(1) + OWN})
+    assert named.cause.ranks == (7,)
+    unnamed = verdict(tmp_path / "b", {"x.log": lost, "y.log": group(1) + OWN})
+    assert (unnamed.cause.ranks, unnamed.certainty) == ((1,), "likely")
+    two: dict[str, str | bytes] = {
+        "x.log": lost,
+        "y.log": group(1) + OWN,
+        "z.log": group(1) + "step\n",
+    }
+    assert verdict(tmp_path / "c", two).cause.ranks == ()
+
+
+def test_plogs_beside_the_logs_of_a_job_are_of_the_rank_in_their_path(tmp_path: Path) -> None:
+    words = cann("[a.cc:1]7 Aicore kernel execute failed, device_id=1", pid=9, module="RUNTIME")
+    files: dict[str, str | bytes] = {
+        "rank.3.plog/debug/plog/plog-9_1.log": words,
+        "rank.3.log": "step 1\n",
+    }
+    found = verdict(tmp_path, files)
+    assert found.cause.rank == 3

@@ -1,0 +1,139 @@
+"""The generations of a job from its events, as a list and as a timeline."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascendboot.model.cluster import Parallel
+from ascendboot.supervise.core import Core
+from ascendboot.supervise.history import WIDTH, Generation, Supervision, generations, timeline
+from ascendboot.supervise.policy import Fault, FaultKind, Limits
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+NODES = ("n-1", "n-2", "n-3")
+
+
+def at(seconds: float) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+def a_job() -> tuple[Core, list[dict[str, Any]]]:
+    """It loses n-2 after a minute, and completes a minute later."""
+    events: list[dict[str, Any]] = []
+
+    def record(event: Any) -> None:
+        events.append({"time": at(event["at"]), **event})
+
+    core = Core(NODES, 8, Parallel(), Limits(correlate_s=2.0), on_event=record)
+    core.begin(0.0)
+    core.launched(1.0)
+    core.fault(Fault(kind=FaultKind.NODE_DOWN, at=60.0, node="n-2", words="no sign of life"))
+    core.stopped(63.0, ())
+    core.launched(66.0)
+    core.ended(120.0, 0)
+    return core, events
+
+
+def test_generations_have_start_end_nodes_and_cause() -> None:
+    first, second = generations(a_job()[1])
+    assert first == Generation(
+        generation=1,
+        nodes=NODES,
+        started=at(0.0),
+        ended=at(63.0),
+        kind="node-down",
+        cause="node-down on n-2: no sign of life",
+    )
+    assert second == Generation(
+        generation=2,
+        nodes=("n-1", "n-3"),
+        started=at(63.0),
+        ended=at(120.0),
+        cause="the job has completed",
+    )
+
+
+def test_a_job_that_gave_up_later_keeps_the_end_and_the_cause_of_its_last_generation() -> None:
+    _, events = a_job()
+    late = {"event": "gave_up", "generation": 1, "node": "", "words": "no nodes", "time": at(400.0)}
+    (first,) = generations([*(e for e in events if e["generation"] == 1), late])
+    assert (first.ended, first.kind) == (at(63.0), "node-down")
+
+
+def test_a_timeline_shows_when_each_generation_ran_and_why_it_ended() -> None:
+    first, second = generations(a_job()[1])
+    runs = Generation(generation=3, nodes=("n-1",), started=at(120.0))
+    now = START + timedelta(seconds=126)
+    assert timeline([first, second, runs], now) == [
+        "g1  |==========          |     63 s n-[1-3] node-down on n-2: no sign of life",
+        "g2  |          ==========|     57 s n-[1,3] the job has completed",
+        "g3  |                   >|      6 s n-1",
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e7), st.floats(0, 1e7), st.text(max_size=300)), max_size=40)
+)
+def test_a_timeline_never_is_wider_or_longer_than_a_terminal(
+    found: list[tuple[float, float, str]],
+) -> None:
+    lines = timeline(
+        [
+            Generation(
+                generation=number,
+                nodes=tuple(f"node-{n}" for n in range(0, 60, 2)),
+                started=at(start),
+                ended=at(start + length),
+                cause=cause,
+            )
+            for number, (start, length, cause) in enumerate(found, 1)
+        ],
+        START,
+    )
+    assert all(len(line) <= WIDTH - 2 for line in lines)
+    assert len(lines) <= 17
+    assert all("=" in line for line in lines[-16:])
+
+
+def test_status_shows_state_excluded_nodes_generations_and_the_last_events() -> None:
+    core, events = a_job()
+    known = Supervision(
+        job_id="job-1",
+        core=core,
+        events=tuple(events),
+        exit_codes={1: 143, 2: 0},
+        is_followed=False,
+    )
+    lines = known.lines(START)
+    assert lines[0] == "supervised: DONE, generation 2 on n-[1,3], 1 restart"
+    assert "n-2: absent: node-down on n-2: no sign of life" in lines
+    assert any("exit 143: node-down" in line for line in lines)
+    assert lines[-1] == "2026-01-02T03:06:05 g2 done: the job has completed"
+    document = known.to_json()
+    assert (document["state"], document["exit_code"], document["restarts"]) == ("DONE", 0, 1)
+    assert [each["exit_code"] for each in document["generations"]] == [143, 0]  # type: ignore[attr-defined]
+
+
+def test_a_job_without_a_supervisor_shows_how_to_continue_it() -> None:
+    core = Core(NODES, 8, Parallel(), Limits(max_nodes=2))
+    core.begin(0.0)
+    known = Supervision(job_id="job-1", core=core, events=(), exit_codes={}, is_followed=False)
+    assert known.lines(START) == [
+        "supervised: LAUNCHING, generation 1 on n-[1-2], 0 restarts",
+        "no train supervises it: train SCRIPT --resume job-1 does again",
+        "spares: n-3",
+    ]
+
+
+def test_a_checkpoint_that_is_seen_again_is_no_event() -> None:
+    events: list[Any] = []
+    core = Core(NODES, 8, Parallel(), Limits(), on_event=events.append)
+    core.begin(0.0)
+    for at_s, step in enumerate((10, 10, 20, 10)):
+        core.checkpoint(float(at_s), step)
+    words = [event["words"] for event in events if event["event"] == "checkpoint"]
+    assert words == ["step 10", "step 20", "step 10"]
