@@ -494,20 +494,16 @@ def _run(
 def _device_changes(
     session: Session, ready: Readiness, report: JobReport
 ) -> tuple[list[DeviceChange], list[str]]:
-    """What changed on the devices of a failed job, and notes; lost nodes are not waited for."""
+    """What changed on the devices of a failed job, and notes; lost nodes are not queried."""
     cause = report.cause
     lost = cause.nodes if cause is not None and cause.kind is CauseKind.NODE else ()
     nodes = dict.fromkeys(end.node for end in report.ranks if end.node not in lost)
-    changes, notes = device_changes(
+    return device_changes(
         {node: ready.devices.get(node, {}) for node in nodes},
         session.hosts,
         during_s=report.duration_s,
         forks=session.forks,
     )
-    return changes, [
-        *notes,
-        *(f"{node}: its devices were not queried: it is lost" for node in lost),
-    ]
 
 
 @dataclass(frozen=True)

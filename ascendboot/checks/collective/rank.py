@@ -59,8 +59,9 @@ COMPARED = (
 )
 PREFIXES = ("HCCL_", "ASCEND_", "HOROVOD_", "OMPI_MCA_", "ACL_", "TASK_QUEUE_", "PYTORCH_NPU_")
 OWN = re.compile(
-    # The address, the NIC and the devices of a node or a rank …
+    # The address, the NIC and the devices of a node or a rank, the folder of its logs …
     r"HCCL_(IF_IP|SOCKET_IFNAME)|ASCEND_(RT_VISIBLE_DEVICES|DEVICE_ID|VISIBLE_DEVICES)"
+    r"|ASCEND_PROCESS_LOG_PATH"
     # … its numbers in Horovod, and variables for parts of the launcher.
     r"|HOROVOD_(RANK|LOCAL_RANK|CROSS_RANK|LOCAL_SIZE|CROSS_SIZE|HOSTNAME)"
     r"|OMPI_MCA_(orte|ess|pmix|plm|shmem|initial_wdir|rmaps|oob|routed|orted|mpi_oversubscribe).*"

@@ -73,6 +73,7 @@ def test_which_variables_must_be_the_same_and_what_is_shown_of_them() -> None:
     own = [
         *("HCCL_IF_IP", "CM_WORKER_IP", "RANK", "RANK_ID", "DEVICE_ID", "HOME", "HOROVOD_RANK"),
         *("OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "ASCEND_RT_VISIBLE_DEVICES", "X"),
+        "ASCEND_PROCESS_LOG_PATH",
     ]
     assert [name for name in compared + own if rank_module.is_compared(name)] == compared
     assert rank_module.shown("HCCL_BUFFSIZE", "200") == "200"
