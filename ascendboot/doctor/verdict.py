@@ -25,6 +25,7 @@ from ascendboot.jobs.evidence import (
     RankEvidence,
     error_among,
     first_error,
+    is_of_a_log,
     time_in,
     without_numbers,
 )
@@ -47,6 +48,10 @@ _ENDS: Final = (
 )
 _LEAST_S: Final = 2.0
 _MOST_CANDIDATES: Final = 4
+_DAY_S: Final = 86400.0
+_PROSE: Final = (
+    "its line has no time, level, process or rank of a log: it may only describe an error"
+)
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,8 @@ class Examination:
         self.hints: list[str] = []
         """What logs of the nodes themselves show."""
         self._names: dict[int, str] = {}
+        self._unmarked: set[str] = set()
+        """The places of errors whose lines have no mark of a log."""
         self._errors = self._collect(ranked)
 
     def _collect(self, writers: Sequence[Writer]) -> dict[int, list[RankError | None]]:
@@ -238,12 +245,16 @@ class Examination:
             return None
         first, decisive = lines[logged.index], lines[logged.decisive]
         at = time_in(first.stamp or logged.line, zone_s=0, until=None)
+        place = f"{decisive.file.path}:{decisive.number}"
+        is_known = one.rank is not None or ", " in one.name or first.stamp
+        if not (is_known or is_of_a_log(first.text) or is_of_a_log(decisive.text)):
+            self._unmarked.add(place)
         return RankError(
             kind=ErrorKind.PEER if logged.of_a_peer else ErrorKind.OWN,
             at=at,
             precision_s=1.0 if at is not None and at.is_integer() else 0.0,
             words=_legible(logged.words),
-            source=f"{decisive.file.path}:{decisive.number}",
+            source=place,
             missing=self._missing(logged, one.rank),
         )
 
@@ -315,6 +326,7 @@ class Examination:
         head = next((one for one in chosen if one.first_error.words == cause.words), chosen[0])
         is_lone = len(evidence) == 1 and head.peer is not None
         unsure = self._doubts(cause, head)
+        times = [one.error.at for one in evidence if one.error and one.error.at is not None]
         if head.rank >= _UNNAMED:
             why = "this log has the first error of its own" if head.own else ""
             cause = replace(cause, why=why, followed=())
@@ -322,14 +334,23 @@ class Examination:
         else:
             cause = _of_known_ranks(cause)
         error = head.first_error
+        title = self._title(cause.kind, chosen, is_lone=is_lone)
+        is_vague = is_lone
+        if times and (days := (max(times) - min(times)) / _DAY_S) > 1:
+            unsure.append(f"the errors are {days:.0f} days apart: they may be of several jobs")
+            if not is_lone and head.rank >= _UNNAMED:
+                is_vague, title = True, f"not certain: {title}"
+        if error.source in self._unmarked:
+            unsure.append(_PROSE)
+            is_vague, title = True, f"{self._name(head)}: not certain that it is a log"
         if cause.kind in (CauseKind.LEFT, CauseKind.ONE_OF):
             losers = [one.peer for one in evidence if one.peer is not None]
             error = losers[0] if losers else error
         known = known_words(error.words)
         described = replace(
             cause,
-            kind=CauseKind.ONE_OF if is_lone else cause.kind,
-            title=self._title(cause.kind, chosen, is_lone=is_lone),
+            kind=CauseKind.ONE_OF if is_vague else cause.kind,
+            title=title,
             ranks=tuple(rank for rank in cause.ranks if rank < _UNNAMED),
             nodes=tuple(dict.fromkeys(one.node for one in chosen if one.rank in self._ranks)),
             device=None if cause.device == -1 else cause.device,

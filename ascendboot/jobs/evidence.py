@@ -153,6 +153,12 @@ _FORMS: Final = (
 )
 
 
+def is_of_a_log(line: str) -> bool:
+    """Whether a line has a time or level, or is one of a program that failed; prose has none."""
+    has_time = any(form.search(line, 0, _LOOKED_AT) for form in _FORMS)
+    return has_time or bool(_OF_A_LOG.match(line) or _STRONG.match(line))
+
+
 def time_in(line: str, *, zone_s: int | None, until: float | None) -> float | None:
     """Return the time on a line as Unix time by the clock of its node; None if there is none.
 
@@ -286,6 +292,9 @@ _STRONG: Final = re.compile(
 _WEAK: Final = re.compile(
     r"One or more tensors were submitted to be reduced"
     r"|\[ERROR\]|\bERROR\b|\bCRITICAL\b|\bFATAL\b|(?<![A-Za-z0-9])[EF]\d{4} \d\d:\d\d:|: [EF] \S+/"
+)
+_OF_A_LOG: Final = re.compile(
+    r"Traceback |\W{0,3}(?:ERROR|CRITICAL|FATAL|EXCEPTION)\b|.{0,60}\[(?:ERROR|EXCEPTION)\]"
 )
 _ENDED: Final = re.compile(r"KeyboardInterrupt|SignalException|\bSIGTERM\b|got signal: 15")
 """Errors that ranks log when they are ended."""

@@ -423,3 +423,30 @@ def test_plogs_beside_the_logs_of_a_job_are_of_the_rank_in_their_path(tmp_path: 
     }
     found = verdict(tmp_path, files)
     assert found.cause.rank == 3
+
+
+MANUAL = "| Code | Meaning |\n|---|---|\n| EI0006 | Getting socket times out. Check the links. |\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "certainty", "doubt"),
+    [
+        (MANUAL, "undecided", "it may only describe an error"),
+        ("如果出现 EI0006 错误,请检查链路。\n", "undecided", "it may only describe an error"),
+        ("For RuntimeError: EI0006 see page 7.\n", "undecided", "it may only describe an error"),
+        (
+            cann("EI0011: no memory") + cann("EI0006", pid=8).replace("2026-01", "2026-03"),
+            *("undecided", "the errors are 59 days apart"),
+        ),
+        (cann("EI0011: no memory"), "certain", ""),
+        ("ERROR:root:EI0011: no memory\n", "certain", ""),
+        ("[1,0]<stderr>:EI0011: no memory\n", "certain", ""),
+        (OWN, "certain", ""),
+    ],
+)
+def test_text_that_describes_errors_is_no_log(
+    tmp_path: Path, text: str, certainty: str, doubt: str
+) -> None:
+    found = verdict(tmp_path, {"page.txt": text})
+    assert (found.certainty, doubt in found.cause.unsure) == (certainty, True)
+    assert bool(found.cause.unsure) is bool(doubt)
