@@ -34,6 +34,13 @@ _MOST_FILES: Final = 20_000
 _NO_LOG: Final = re.compile(
     r"\.(?:bin|ckpt|db|jpg|npy|npz|o|onnx|pdf|png|pt|pth|pyc|safetensors|so|tar|tgz|whl|xz|zip|zst)$"
 )
+_MOST_UNPACKED: Final = 1 << 30
+"""Bytes that all gzip files may unpack to; besides, each of them a hundred times its size."""
+_RATIO: Final = 100
+_UNREAD: Final = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+"""How compressed files begin that are not unpacked."""
+_MONTHS_S: Final = 300 * 86400.0
+_DAY_S: Final = 86400.0
 _OF_RUN: Final = re.compile(r"(?:rank\.\d+|agent\.\d+|launcher)\.log")
 """The logs in the folder of a run; its other files quote them."""
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -44,6 +51,7 @@ class LogFile:
     """One file, and what reading it showed."""
 
     path: Path
+    modified: float = 0.0
     first_line: int = 0
     """The number of lines of all files before it."""
     opening: str = ""
@@ -53,6 +61,12 @@ class LogFile:
     problem: str = ""
     left_out: int = 0
     """The number of selected lines in its middle that were not examined."""
+
+    def time_in(self, line: str) -> float | None:
+        """Return the time on a line; if it has no year, one that fits the first time here."""
+        latest = self.modified + _DAY_S if self.started is None else self.started + _MONTHS_S
+        at = time_in(line, zone_s=0, until=None)
+        return time_in(line, zone_s=0, until=latest) if at is None else at
 
 
 @dataclass
@@ -87,7 +101,7 @@ def logs_in(places: Sequence[Path]) -> Logs:
                 left_out += 1
             elif (status.st_dev, status.st_ino) not in seen:
                 seen.add((status.st_dev, status.st_ino))
-                logs.files.append(LogFile(path))
+                logs.files.append(LogFile(path, status.st_mtime))
     if left_out:
         logs.notes.append(
             f"{left_out} files were not read: no logs by their names or contents, or more than "
@@ -204,11 +218,12 @@ def _first_and_last(lines: Iterable[Line]) -> Iterator[Line]:
 def _feed(files: Sequence[LogFile], pipe: IO[bytes]) -> None:
     """Write all files into a pipe, each with a newline at its end."""
     lines = 0
+    room = max(_BLOCK, _MOST_UNPACKED // max(1, len(files)))
     with pipe:
         for file in files:
             file.first_line = lines
             try:
-                for block in _blocks(file):
+                for block in _blocks(file, room):
                     lines += block.count(b"\n")
                     pipe.write(block)
             except BrokenPipeError:
@@ -219,16 +234,24 @@ def _feed(files: Sequence[LogFile], pipe: IO[bytes]) -> None:
             lines += 1
 
 
-def _blocks(file: LogFile) -> Iterator[bytes]:
-    """Yield the content in blocks, as UTF-8 if it was UTF-16; what is added meanwhile is left."""
+def _blocks(file: LogFile, room: int) -> Iterator[bytes]:
+    """Yield the content in blocks, as UTF-8 if it was UTF-16; what is added meanwhile is left.
+
+    A gzip file may unpack to `room` bytes, or a hundred times its size.
+    """
     with file.path.open("rb") as raw:
         left = os.fstat(raw.fileno()).st_size
-        is_gzip = raw.peek(2)[:2] == b"\x1f\x8b"
+        begin = raw.peek(6)
+        is_gzip = begin.startswith(b"\x1f\x8b")
+        if form := next((name for magic, name in _UNREAD.items() if begin.startswith(magic)), ""):
+            file.problem = f"not read: it is compressed with {form}; unpack it first"
+            return
+        left = max(room, _RATIO * left) if is_gzip else left
         source: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if is_gzip else raw
         decoder = None
         is_first = True
-        while block := source.read(_BLOCK if is_gzip else min(_BLOCK, left)):
-            left -= 0 if is_gzip else len(block)
+        while block := source.read(min(_BLOCK, left)):
+            left -= len(block)
             if is_first and block.startswith(_UTF_16):
                 decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
             if decoder is not None:
@@ -237,10 +260,14 @@ def _blocks(file: LogFile) -> Iterator[bytes]:
                 _note_beginning(file, block[:16384].decode(errors="replace"))
             is_first = False
             yield block if b"\n" in block else block + b"\n"
+        if is_gzip and left == 0 and source.read(1):
+            file.problem = (
+                f"only its first part was read: it unpacks to more than {_RATIO} times its size"
+            )
 
 
 def _note_beginning(file: LogFile, text: str) -> None:
     lines = [line for line in text.splitlines()[:_LOOKED_AT] if line.strip()]
-    times = (time_in(line, zone_s=0, until=None) for line in lines)
+    times = map(file.time_in, lines)
     file.opening = lines[0] if lines else ""
     file.started = next((at for at in times if at is not None), None)

@@ -26,7 +26,6 @@ from ascendboot.jobs.evidence import (
     error_among,
     first_error,
     is_of_a_log,
-    time_in,
     without_numbers,
 )
 from ascendboot.jobs.progress import SIGNALLED, signal_of
@@ -244,7 +243,7 @@ class Examination:
         if logged is None:
             return None
         first, decisive = lines[logged.index], lines[logged.decisive]
-        at = time_in(first.stamp or logged.line, zone_s=0, until=None)
+        at = first.file.time_in(first.stamp or logged.line)
         place = f"{decisive.file.path}:{decisive.number}"
         is_known = one.rank is not None or ", " in one.name or first.stamp
         if not (is_known or is_of_a_log(first.text) or is_of_a_log(decisive.text)):

@@ -33,8 +33,11 @@ _PREFIX: Final = re.compile(
 """What kubectl, container engines, `logs`, mpirun, horovodrun and PyTorch put before a line."""
 _COLOUR: Final = re.compile(r"\x1b\[[\d;]{0,20}m")
 _RANKS: Final = ("rank", "mpi", "gloo", "torch")
-_PID: Final = re.compile(r"\[[A-Z]+\] ?[A-Z]+\((\d{1,9}),")
-"""The process in a line of CANN."""
+_PID: Final = re.compile(
+    r"\[[A-Z]+\] ?[A-Z_]*\((\d{1,9})[,:]|\[PID: ?(\d{1,9})\]"
+    r"|\[?[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{3,9} {1,9}(\d{1,9}) "
+)
+"""The process in a line of CANN, MindSpore, and glog (Caffe, TensorFlow, torchrun)."""
 _SECTION: Final = re.compile(r"##### FILE (\S{1,400})$|==> (\S{1,400}) <==$")
 """The heads of several files in one, as `tail` prints them."""
 _PLOG: Final = re.compile(r"(.*?)(?:^|/)(?:run|debug)/plog/plog-(\d{1,9})_\d{1,20}\.log(?:\.gz)?$")
@@ -166,7 +169,7 @@ class Writers:
         else:
             pid = _PID.match(text)
             local = f"local rank {parts['local']}" if parts.get("local") else ""
-            named = local or (f"process {pid[1]}" if pid else "")
+            named = local or (f"process {pid[pid.lastindex or 0]}" if pid else "")
             key = (path, " ".join(filter(None, (parts.get("pod"), named))))
         if key not in self._by_key and len(self._by_key) >= _MOST_WRITERS:
             key = (path, "")

@@ -282,8 +282,10 @@ _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrup
 _GOES_ON: Final = re.compile(r"\s|\[ERROR\] .* ERR\d{5} |\[Error\]|E[A-Z]\d{4}: ")
 """Continuation lines of torch_npu's exceptions: its own code, then CANN's message."""
 _TIME: Final = re.compile(r"\d\d:\d\d:\d\d")
-_IS_NO_ERROR: Final = re.compile(r"\[(?:INFO|DEBUG|EVENT|TRACE|WARNING)\] ")
-"""Levels of CANN's logs."""
+_IS_NO_ERROR: Final = re.compile(
+    r"\[(?:INFO|DEBUG|EVENT|TRACE|WARNING)\](?: |[A-Z]+\()|\[?[IW]\d{4} \d\d:\d\d:\d\d\."
+)
+"""Levels of CANN, MindSpore and glog."""
 _STRONG: Final = re.compile(
     r"Fatal Python error|Segmentation fault|Bus error|terminate called|core dumped"
     r"|An error occurred in MPI_|Signal: \w+|\S\.py: error: |can't open file|: command not found"
@@ -291,7 +293,8 @@ _STRONG: Final = re.compile(
 )
 _WEAK: Final = re.compile(
     r"One or more tensors were submitted to be reduced"
-    r"|\[ERROR\]|\bERROR\b|\bCRITICAL\b|\bFATAL\b|(?<![A-Za-z0-9])[EF]\d{4} \d\d:\d\d:|: [EF] \S+/"
+    r"|\[ERROR\]|\[EXCEPTION\]|\bERROR\b|\bCRITICAL\b|\bFATAL\b"
+    r"|(?<![A-Za-z0-9])[EF]\d{4} \d\d:\d\d:|: [EF] \S+/"
 )
 _OF_A_LOG: Final = re.compile(
     r"Traceback |\W{0,3}(?:ERROR|CRITICAL|FATAL|EXCEPTION)\b|.{0,60}\[(?:ERROR|EXCEPTION)\]"

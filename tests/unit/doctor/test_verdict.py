@@ -389,7 +389,7 @@ def test_what_is_added_while_a_file_is_read_is_left(tmp_path: Path) -> None:
     path = tmp_path / "plog.log"
     path.write_bytes(b"step 1\n" * 200_000)
     size = path.stat().st_size
-    blocks = _blocks(LogFile(path))
+    blocks = _blocks(LogFile(path), 0)
     first = next(blocks)
     with path.open("ab") as file:
         file.write(b"later\n" * 1_000_000)
@@ -450,3 +450,45 @@ def test_text_that_describes_errors_is_no_log(
     found = verdict(tmp_path, {"page.txt": text})
     assert (found.certainty, doubt in found.cause.unsure) == (certainty, True)
     assert bool(found.cause.unsure) is bool(doubt)
+
+
+def test_a_gzip_bomb_is_read_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "rank.0.log.gz"
+    path.write_bytes(gzip.compress(OWN.encode() + b"step 1 \n" * (6 << 20)))
+    file = LogFile(path)
+    assert sum(map(len, _blocks(file, 1 << 20))) == 100 * path.stat().st_size
+    assert "more than 100 times its size" in file.problem
+    found = examine([path], Layout())  # this one fits in what all files may unpack to
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("begin", [b"BZh91AY", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"])
+def test_other_compressed_files_are_named(tmp_path: Path, begin: bytes) -> None:
+    found = examine([written(tmp_path, {"x.log": begin}) / "x.log"], Layout())
+    assert "unpack it first" in found.notes[0]
+
+
+GLOG = "{}1121 10:00:{:09.6f} {} file.cc:12] {}\n"
+
+
+def test_lines_of_glog_have_level_time_and_process(tmp_path: Path) -> None:
+    text = GLOG.format("E", 7, 71, "EI0011: no memory") + GLOG.format("E", 5, 72, "Aicore error")
+    text += GLOG.format("W", 1, 73, "EI0006: retried") + "step 1\n" * 30
+    text += GLOG.format("E", 5, 72, "Device lost heartbeat")
+    path = written(tmp_path, {"all.log": text}) / "all.log"
+    os.utime(path, (1_764_000_000, 1_764_000_000))  # 2025-11-24
+    found = examine([path], Layout()).verdicts[0]
+    assert (found.place, found.cause.at) == (f"{path}:34", "2025-11-21T10:00:05.000+00:00")
+    assert found.lines()[0] == f"{path}, process 72: failed first"
+
+
+@pytest.mark.parametrize(
+    ("level", "count"), [("ERROR", 1), ("CRITICAL", 1), ("EXCEPTION", 1), ("WARNING", 0)]
+)
+@pytest.mark.parametrize("form", ["[{}] ME(7:281473,MainProcess):", "[{}]HCCL(7,python3):"])
+def test_levels_of_mindspore_and_cann(tmp_path: Path, form: str, level: str, count: int) -> None:
+    line = f"{form.format(level)}2026-01-02-03:04:05.678.901 [a.cc:1] no connection, Error 7\n"
+    found = examined(tmp_path, {"x.log": f"step 1\n{line}"}).verdicts
+    assert [(one.certainty, one.cause.at) for one in found] == count * [
+        ("certain", "2026-01-02T03:04:05.678+00:00")
+    ]
