@@ -167,6 +167,7 @@ def test_hostile_16_bare_containers_are_told_by_what_they_lack(operator: Operato
 IS_FREE = f"flock -n {BASE}/lock echo free || echo held by $(cat {BASE}/lock)"
 
 
+@LONG
 def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
     operator: Operator,
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import Operator
-from tests.needs import with_torch
+from tests.needs import LONG, with_torch
 
 pytestmark = pytest.mark.cluster
 STEPS = 150
@@ -66,6 +66,7 @@ def undisturbed(python: Path, script: Path) -> subprocess.Popen[str]:
     )
 
 
+@LONG
 def test_a_job_that_loses_two_nodes_and_gets_one_back_has_the_losses_of_an_undisturbed_one(
     operator: Operator, python: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_after_train_was_killed_another_one_follows_the_generation_that_runs(
     assert f"job {job}.g1 succeeded after " in last.err
 
 
+@LONG
 def test_a_generation_that_is_not_whole_is_ended_and_the_next_one_started(
     operator: Operator,
 ) -> None:
@@ -182,6 +183,7 @@ def wait_for(path: Path, *patterns: str) -> None:
 TOOL = "/usr/local/bin/npu-smi"
 
 
+@LONG
 def test_each_fault_of_a_node_ends_as_it_should(operator: Operator) -> None:
     (operator.lab.directory / "waits.py").write_text(WAITS)
     operator.on_all("rm -f /var/lib/go")
@@ -344,6 +346,7 @@ def finish(operator: Operator, job: subprocess.Popen[str]) -> str:
     return err
 
 
+@LONG
 def test_most_nodes_without_a_network_return_after_their_ranks_have_ended(
     sharing: Operator,
 ) -> None:
