@@ -8,6 +8,7 @@ import resource
 import shlex
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -40,6 +41,9 @@ _EMPTY = {
     "var/tmp": 0o1777,
 }
 """Directories of which the image has nothing of the machine's."""
+
+_ABSENT = ("var/lib/ascendboot",)
+"""What the image does not have, although the machine may: it can be a node of a cluster itself."""
 
 _OPAQUE = "trusted.overlay.opaque"
 _MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
@@ -396,6 +400,9 @@ def _stage_container(disk: Path, node: LabNode, surroundings: Surroundings) -> N
     for place, mode in _EMPTY.items():
         host.directory(image / place, mode=mode)
         os.setxattr(image / place, _OPAQUE, b"y")
+    for path in _ABSENT:
+        host.directory((image / path).parent)
+        os.mknod(image / path, stat.S_IFCHR)  # device 0:0 is the whiteout of an overlay
     for path in ("etc/environment", "etc/resolv.conf"):
         host.put(image / path, "")
     _stage_workload(image, surroundings)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,20 @@ def test_it_restarts_with_its_node_and_keeps_its_files(bring_up: BringUp) -> Non
     assert Operator(lab).inside("lab-1", "cat /root/file") == "kept\n"
     Operator(lab).sh("lab-1", "podman stop -t 1 rec-sdk && podman start rec-sdk")
     assert Operator(lab).inside("lab-1", "cat /root/file") == "kept\n"
+
+
+def test_what_ascendboot_has_on_the_machine_is_on_no_node(bring_up: BringUp) -> None:
+    base = Path("/var/lib/ascendboot")
+    of_machine = base / f"test-{secrets.token_hex(4)}"
+    of_machine.mkdir(parents=True)
+    try:
+        operator, look = Operator(bring_up(containers=True)), f"ls {base} 2>&1; true"
+        assert "cannot access" in operator.sh("lab-1", look)
+        assert "cannot access" in operator.inside("lab-1", look)
+    finally:
+        of_machine.rmdir()
+        with suppress(OSError):  # not empty: others use it, too
+            base.rmdir()
 
 
 def test_the_state_is_shown_and_a_new_one_is_empty(bring_up: BringUp) -> None:

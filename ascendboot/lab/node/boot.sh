@@ -61,6 +61,8 @@ chmod 1777 "$root/run/lock"
 if [[ -d $disk/files ]]; then
   cp -a --remove-destination "$disk/files/." "$root/"
   rm -rf "$disk/files"
+  # The machine may be a node of a cluster itself, and tests may have left something there.
+  rm -rf "${root:?}/var/lib/ascendboot"
 fi
 mount --bind "$disk/home" "$root/root"
 mount --bind "$disk/ssh" "$root/etc/ssh"
