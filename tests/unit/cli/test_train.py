@@ -7,25 +7,32 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from ascendboot.cli.session import Session
+from ascendboot.cli.supervise import OnNodes
 from ascendboot.cli.train import Order, free_nodes, hang_rules, supervision_limits
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, OutputError, UsageError
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.supervisor import CORRELATE_S
-from ascendboot.model.cluster import NodeClocks
+from ascendboot.launch.planner import plan
+from ascendboot.model.cluster import Cluster, NodeClocks
 from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
+from ascendboot.supervise.core import Launch
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import script
 from ascendboot.transport.api import Command
 from tests.fake_transport import FakeTransport
+from tests.unit.launch.request import REQUEST, A, B
+from tests.unit.launch.request import node as a_node
 
 OLD = Leftover("old", PurePosixPath("/b/jobs/old"), {"lab-2": (5,)})
 LEFT = "lab-2: 1 process is left of job old"
@@ -228,3 +235,21 @@ def test_only_a_job_that_was_not_started_gives_125(
         verb(Context(), inventory=None, forks="1", json=False)
     assert ended.value.code == code
     assert str(ended.value.message).startswith(message)
+
+
+def test_master_index_counts_the_nodes_of_the_inventory_in_every_generation() -> None:
+    nodes = tuple(replace(each, leaf="S0") for each in (a_node("a-0", "192.0.2.10"), A, B))
+    whole = Cluster(name="c", nodes=nodes, primary_name="a-0", source="c.yaml")
+    session = cast("Session", SimpleNamespace(cluster=whole, transports={}, forks=1))
+    generations = OnNodes(
+        session=session,
+        job=cast("Any", None),
+        record=cast("Any", SimpleNamespace(slots=())),
+        screen=Screen(json_mode=True),
+        ready=cast("Any", None),
+        follow=cast("Any", None),
+    )
+    request = replace(REQUEST, rank_table=None, master_index=0)
+    own = generations._own_resources(request, Launch(2, ("a-1", "a-2"), 0.0, None))
+    written = {file.path.name: file.content for _, file in plan(own).files}
+    assert written["MASTER_INDEX"] == b"1\n"
