@@ -174,7 +174,7 @@ class OnNodes:
             rules=rules,
             sides=session.transports,
             forks=session.forks,
-            say=lambda words: self.screen.say(words, "yellow"),
+            say=lambda words: self.screen.say_once(words, "yellow"),
         )
 
     @property

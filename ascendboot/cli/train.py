@@ -373,7 +373,7 @@ def free_nodes(
         LaunchError: the job cannot start.
     """
     for note in (*order.notes, *(f"warning: {warning}" for warning in ready.warnings)):
-        screen.say(note, "yellow")
+        screen.say_once(note, "yellow")
     if ready.problems:
         raise refused(*ready.problems, *ready.left)
     ends = _ends_leftovers(ready, order, screen, run_id)

@@ -52,7 +52,7 @@ def node(said: str = "ended 5 sleep 600\n") -> FakeTransport:
     return FakeTransport("lab-2", rules=(swept,))
 
 
-def freed(order: Order, there: FakeTransport, *problems: str) -> None:
+def freed(order: Order, there: FakeTransport, *problems: str, screen: Screen | None = None) -> None:
     ready = Readiness(
         script=PurePosixPath("/main.py"),
         is_copied=False,
@@ -63,7 +63,7 @@ def freed(order: Order, there: FakeTransport, *problems: str) -> None:
         clocks=NodeClocks(),
         image={},
     )
-    free_nodes(ready, {"lab-2": there}, order, Screen(json_mode=True), forks=2)
+    free_nodes(ready, {"lab-2": there}, order, screen or Screen(json_mode=True), forks=2)
 
 
 def refusal(order: Order, there: FakeTransport, *problems: str) -> str:
@@ -82,6 +82,16 @@ def test_without_a_terminal_leftovers_are_named_and_not_ended(
     assert refusal(replace(END, plan=True), there) == f"{LEFT}\nThe job was not started."
     assert there.commands == []
     assert capsys.readouterr().err == "warning: lab-1: it is late\n" * 3
+
+
+def test_a_warning_is_printed_once_however_often_nodes_are_checked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen = Screen(json_mode=True)
+    for _ in range(2):
+        with pytest.raises(LaunchError):
+            freed(replace(KEEP, plan=True), node(), screen=screen)
+    assert capsys.readouterr().err == "warning: lab-1: it is late\n"
 
 
 def test_with_the_flag_leftovers_are_ended(capsys: pytest.CaptureFixture[str]) -> None:

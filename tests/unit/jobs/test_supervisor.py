@@ -382,6 +382,21 @@ def test_a_node_that_is_lost_before_the_job_takes_it_in_does_not_stop_the_job() 
     assert (watch.core.state, watch.interrupts.why) == (State.RUNNING, "")
 
 
+def test_a_spare_that_is_lost_is_known_before_it_is_needed() -> None:
+    practice = Practice([succeeded])
+    watch = running(practice, max_nodes=1)
+    assert watch.core.spares == ("a-2",)
+    watch.look(lambda: True, Event())
+    assert watch.core.nodes["a-2"].status == "absent"
+    assert "spare" in watch.core.nodes["a-2"].reason
+    assert (watch.core.state, watch.interrupts.why) == (State.RUNNING, "")
+    practice.returns = True
+    watch.look(lambda: True, Event())
+    watch.clock.pause(400.0)  # type: ignore[attr-defined]
+    watch.look(lambda: True, Event())
+    assert (watch.core.state, watch.core.spares) == (State.RUNNING, ("a-2",))
+
+
 def test_a_job_with_checkpoints_on_local_disks_does_not_take_in_a_node_that_lacks_them() -> None:
     watch = running(Practice([succeeded], returns=True, may_grow=False))
     watch.core.fault(Fault(kind=FaultKind.NODE_DOWN, at=1011.0, node="a-2"))
