@@ -128,9 +128,9 @@ class NodeWatch:
         for fault in core.persisting:
             if replace(fault, at=0.0) not in self._known:
                 yield partial(core.passed, self.clock(), fault)
-        for fault in found:
-            if fault.is_slow or replace(fault, at=0.0) not in known:
-                yield partial(core.fault, fault)
+        new = [each for each in found if each.is_slow or replace(each, at=0.0) not in known]
+        # Together, although the first may end the generation: they can have a common cause.
+        yield lambda: [action for fault in new for action in core.fault(fault)]
 
     def _of_others(self) -> Iterator[Callable[[], Sequence[Action]]]:
         """Nodes that have returned, and spares and held nodes that were lost before their use."""

@@ -330,6 +330,19 @@ def test_a_device_that_fails_ends_the_generation_and_keeps_its_node_out() -> Non
     assert [type(each) for each in watch.core.stopped(1020.0, ())] == [Launch]
 
 
+def test_faults_of_several_nodes_in_one_look_are_seen_together() -> None:
+    ill = [
+        Fault(kind=FaultKind.NPU_FAULT, at=0.0, node=node, codes=("8C03A000",)) for node in NODES
+    ]
+    watch = running(Practice([succeeded], seen=ill))
+    watch.look(lambda: True, Event())
+    assert watch.interrupts.why == "npu-fault on a-1 (8C03A000)"
+    assert {state.reason for state in watch.core.nodes.values()} == {"a common cause"}
+    [launch] = watch.core.stopped(1020.0, ())
+    assert isinstance(launch, Launch)
+    assert launch.nodes == NODES
+
+
 def test_a_job_grows_at_its_next_checkpoint_after_a_node_has_returned() -> None:
     practice = Practice([succeeded], returns=True)
     watch = running(practice)
