@@ -23,7 +23,7 @@ from ascendboot.errors import LaunchError, OutputError, UsageError
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.supervisor import CORRELATE_S
 from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import Cluster, NodeClocks
+from ascendboot.model.cluster import Cluster, NodeClocks, Parallel
 from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
 from ascendboot.supervise.core import Launch
@@ -247,9 +247,11 @@ def test_only_a_job_that_was_not_started_gives_125(
     assert str(ended.value.message).startswith(message)
 
 
-def test_master_index_counts_the_nodes_of_the_inventory_in_every_generation() -> None:
+def test_every_generation_has_variables_of_its_own() -> None:
     nodes = tuple(replace(each, leaf="S0") for each in (a_node("a-0", "192.0.2.10"), A, B))
-    whole = Cluster(name="c", nodes=nodes, primary_name="a-0", source="c.yaml")
+    whole = Cluster(
+        name="c", nodes=nodes, primary_name="a-0", source="c.yaml", parallel=Parallel(tp=2)
+    )
     session = cast("Session", SimpleNamespace(cluster=whole, transports={}, forks=1))
     generations = OnNodes(
         session=session,
@@ -263,3 +265,4 @@ def test_master_index_counts_the_nodes_of_the_inventory_in_every_generation() ->
     own = generations._own_resources(request, Launch(2, ("a-1", "a-2"), 0.0, None))
     written = {file.path.name: file.content for _, file in plan(own).files}
     assert written["MASTER_INDEX"] == b"1\n"
+    assert own.variables == {"ASCENDBOOT_GENERATION": "2", "ASCENDBOOT_DP": "2"}
