@@ -617,6 +617,8 @@ def test_train_killed_in_each_state_is_continued_and_no_generation_is_mixed(
 
     wait_until(lambda: state() == "RUNNING")
     kill_in("RUNNING")
+    assert train.stderr is not None
+    assert train.stderr.readline() == "generation 1: is followed again on lab-[1-3]\n"
     kill_in("DIAGNOSING", kill_a_rank)
     kill_in("LAUNCHING")
     until_running(6)
