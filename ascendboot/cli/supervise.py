@@ -174,7 +174,7 @@ class OnNodes:
             rules=rules,
             sides=session.transports,
             forks=session.forks,
-            say=lambda words: self.screen.say(words, "yellow"),
+            say=lambda words: self.screen.say_once(words, "yellow"),
         )
 
     @property
@@ -270,7 +270,12 @@ class OnNodes:
             variables["ASCENDBOOT_RESUME_STEP"] = str(found.step)
             words = resume_words(search.rules, found)
             self.tell(f"generation {launch.generation}: resumes at step {found.step}: {found.path}")
-        request = replace(request, variables=variables, script_args=(*request.script_args, *words))
+        request = replace(
+            request,
+            variables=variables,
+            script_args=(*request.script_args, *words),
+            master_index=replace(self.session.cluster, primary_name=launch.nodes[0]).master_index,
+        )
         slots = [(s.node.name, s.device_id, s.device_ip) for s in request.placement.slots]
         if request.rank_table is None or slots == list(self.record.slots):
             return request

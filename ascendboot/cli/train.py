@@ -226,6 +226,7 @@ def _checked(
             could take it.
     """
     transports = {node.name: session.transports[node.name] for node in cluster.nodes}
+    run_id = order.resumed or session.run.run_id
     ready = check_readiness(
         cluster,
         record,
@@ -236,10 +237,10 @@ def _checked(
         sending=code_sender(cluster, threading.Event()),
         skipped=order.skipped,
         control_disk=file_system(session.run.folder),
+        own_job=run_id,
     )
     if order.supervised is not None and not order.plan and ready.unready:
         raise NotReadyError(ready.unready, ready.lost)
-    run_id = session.run.run_id
     free_nodes(ready, session.transports, order, screen, run_id=run_id, forks=session.forks)
     return ready
 
@@ -373,7 +374,7 @@ def free_nodes(
         LaunchError: the job cannot start.
     """
     for note in (*order.notes, *(f"warning: {warning}" for warning in ready.warnings)):
-        screen.say(note, "yellow")
+        screen.say_once(note, "yellow")
     if ready.problems:
         raise refused(*ready.problems, *ready.left)
     ends = _ends_leftovers(ready, order, screen, run_id)

@@ -93,6 +93,7 @@ class Screen:
         self.json_mode = json_mode
         self._out = streams.Writer(sys.stderr if json_mode else sys.stdout)
         self._err = self._out if json_mode else streams.Writer(sys.stderr)
+        self._said: set[str] = set()
 
     @property
     def lost_answer(self) -> bool:
@@ -102,6 +103,12 @@ class Screen:
     def say(self, text: str, style: str = "") -> None:
         """Print one line."""
         self._out.line((text, style))
+
+    def say_once(self, text: str, style: str = "") -> None:
+        """Print a note, unless the same one was printed before."""
+        if text not in self._said:
+            self._said.add(text)
+            self.say(text, style)
 
     def working(self, title: str) -> None:
         """Show the running phase at a terminal."""

@@ -128,22 +128,22 @@ class NodeWatch:
         for fault in core.persisting:
             if replace(fault, at=0.0) not in self._known:
                 yield partial(core.passed, self.clock(), fault)
-        for fault in found:
-            if fault.is_slow or replace(fault, at=0.0) not in known:
-                yield partial(core.fault, fault)
+        new = [each for each in found if each.is_slow or replace(each, at=0.0) not in known]
+        # Together, although the first may end the generation: they can have a common cause.
+        yield lambda: [action for fault in new for action in core.fault(fault)]
 
     def _of_others(self) -> Iterator[Callable[[], Sequence[Action]]]:
-        """Nodes that have returned, and those that were lost again before they were used."""
+        """Nodes that have returned, and spares and held nodes that were lost before their use."""
         core = self.core
         # Where its ranks run, a node is looked at again when they have ended.
         others = {n: state for n, state in core.nodes.items() if n not in core.members}
-        spares = core.spares if core.state is State.DRAINING else ()
-        held = [n for n, state in others.items() if state.until is not None or n in spares]
+        held = [n for n, state in others.items() if state.until is not None or n in core.spares]
         away = [n for n, s in others.items() if s.status in RETURNING and n not in held]
         ready = self.nodes.ready_among([*held, *away])
         for name in held:
             if name not in ready:
-                words = "it was not ready for long enough"
+                is_held = others[name].until is not None
+                words = "it was not ready for long enough" if is_held else "the spare is not ready"
                 lost = Fault(kind=FaultKind.NODE_DOWN, at=self.clock(), node=name, words=words)
                 yield partial(core.fault, lost)
         if back := [name for name in away if name in ready]:

@@ -21,6 +21,7 @@ from ascendboot.readiness.queries import (
     SPAWNS,
     DeviceIps,
     Holder,
+    JobFolder,
     JobRequirements,
     Jobs,
     NodeProbe,
@@ -80,7 +81,7 @@ def readiness_findings(
     """
     found = [
         *others,
-        *_jobs(probes),
+        *_jobs(job.own_job, probes),
         *_packages(job, probes, imported),
         *(each for node, probe in probes.items() for each in _of_node(job, node, probe)),
     ]
@@ -338,7 +339,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Leftover:
-    """Processes that remain of a job whose launcher has ended."""
+    """Processes that remain of a job whose launcher has ended, or that another one replaces."""
 
     job_id: str
     folder: PurePosixPath
@@ -347,11 +348,17 @@ class Leftover:
     """By node."""
 
 
-def leftovers(probes: Mapping[str, NodeProbe]) -> tuple[Leftover, ...]:
+def leftovers(probes: Mapping[str, NodeProbe], own_job: str = "") -> tuple[Leftover, ...]:
     """The jobs whose launcher started on one of these nodes and runs on none of them.
 
-    A job whose launcher started on no node of these counts as running.
+    A job whose launcher started on no node of these counts as running. Generations of `own_job`
+    are always left over: the next one is to start here.
     """
+
+    def is_left(folder: JobFolder) -> bool:
+        is_own = bool(own_job) and folder.job_id.startswith(f"{own_job}.g")
+        return is_own or (folder.launcher == "gone" and folder.job_id not in runs)
+
     jobs = {node: _known_jobs(probe) for node, probe in probes.items()}
     folders = [folder for of_node in jobs.values() for folder in of_node.folders]
     pids: dict[str, dict[str, tuple[int, ...]]] = {}
@@ -360,18 +367,14 @@ def leftovers(probes: Mapping[str, NodeProbe]) -> tuple[Leftover, ...]:
         for job_id, of_job in its.items():
             pids.setdefault(job_id, {})[node] = tuple(of_job)
     runs = {folder.job_id for folder in folders if folder.launcher == "runs"}
-    gone = dict.fromkeys(folder.job_id for folder in folders if folder.launcher == "gone")
+    left = dict.fromkeys(folder.job_id for folder in folders if is_left(folder))
     paths = {folder.job_id: PurePosixPath(folder.path) for folder in reversed(folders)}
-    return tuple(
-        Leftover(job_id, paths[job_id], pids[job_id])
-        for job_id in gone
-        if job_id in pids and job_id not in runs
-    )
+    return tuple(Leftover(job_id, paths[job_id], pids[job_id]) for job_id in left if job_id in pids)
 
 
-def _jobs(probes: Mapping[str, NodeProbe]) -> finding.Findings:
+def _jobs(own_job: str, probes: Mapping[str, NodeProbe]) -> finding.Findings:
     """Finds running jobs, leftovers of jobs and processes without a record."""
-    left = {leftover.job_id for leftover in leftovers(probes)}
+    left = {leftover.job_id for leftover in leftovers(probes, own_job)}
     jobs = {node: _known_jobs(probe) for node, probe in probes.items()}
     recorded = {folder.job_id for of_node in jobs.values() for folder in of_node.folders}
     for node, of_node in jobs.items():

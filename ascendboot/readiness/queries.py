@@ -64,6 +64,8 @@ class JobRequirements:
     """Packages that the job uses whatever the script imports."""
     skipped: frozenset[str]
     """Ids of the checks that the operator skips."""
+    own_job: str = ""
+    """The id of the supervised job of which a generation is to start; empty: of none."""
 
     def makes(self, check: str) -> bool:
         """Whether a check is made."""

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -108,19 +108,19 @@ def check_readiness(
     sending: CodeSender | None = None,
     skipped: Collection[str] = (),
     control_disk: FileSystem | None = None,
+    own_job: str = "",
 ) -> Readiness:
     """Run all checks but the `skipped` ones on every node, in one execution each.
 
-    `sending` holds the code that the control machine sends to the nodes, `control_disk` the file
-    system of its logs.
+    `sending` holds the code that the control machine sends, `control_disk` the file system of its
+    logs. `own_job` is the supervised job of which a generation is to start.
     """
     has_place = cluster.code_path is not None and not names_file_here(script)
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
-    job = queries.job_requirements(cluster, record, path, skipped)
+    job = replace(queries.job_requirements(cluster, record, path, skipped), own_job=own_job)
 
     def query_node(node: Node) -> NodeReply:
-        sides = Sides(hosts[node.name], transports[node.name])
-        left = record.nodes[node.name]
+        sides, left = Sides(hosts[node.name], transports[node.name]), record.nodes[node.name]
         return _query_node(node, sides, cluster, left, job=job, sending=sending)
 
     answers = on_each(cluster.nodes, query_node, forks=forks)
@@ -151,7 +151,7 @@ def check_readiness(
         unready=_unready(failed, errors),
         lost=frozenset(n for n, e in failed.items() if isinstance(e, UnreachableError)),
         warnings=_warnings(cluster, made),
-        leftovers=checks.leftovers(probes),
+        leftovers=checks.leftovers(probes, own_job),
         left=tuple(_line(finding) for finding in errors if finding.id == "leftovers"),
         clocks=_clocks(replies),
         image=next((reply.image for reply in replies.values() if reply.image), {}),

@@ -601,11 +601,14 @@ class Core:
         """
         m = self._m
         usable, others = self._healthy(), self._if_needed()
+        if self._world(len(usable) + len(others)) is None:
+            return None
         for more in range(len(others) + 1):
-            names = [name for name in m.order if name in {*usable, *others[:more]}]
-            world = self._world(len(names))
+            world = self._world(len(usable) + more)
             if world is None:
                 continue
+            known = {*usable, *others[:more]}
+            names = [name for name in m.order if name in known]
             sure = [name for name in names if name != m.doubted]
             chosen = self._picked(sure, world.nodes) if len(sure) >= world.nodes else ()
             if chosen := chosen or self._picked(names, world.nodes):

@@ -1,4 +1,4 @@
-"""Looks for the newest checkpoint on the nodes of a job, and reports what is odd once."""
+"""Looks for the newest checkpoint on the nodes of a job, and reports what is odd."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class CheckpointSearch:
     """Where the ranks of each node run; nodes come and go."""
     forks: int
     say: Callable[[str], None]
-    """Prints a note."""
-    _noted: set[str] = field(default_factory=set)
+    """Prints a note that was not printed before."""
     _listings: dict[str, Listing] = field(default_factory=dict)
     """What each node last had in its folder of checkpoints."""
 
@@ -36,11 +35,11 @@ class CheckpointSearch:
                 continue
             self._listings.pop(node, None)
             if not isinstance(answer, UnreachableError):  # its loss is reported elsewhere
-                self._say_once(f"{answer}; its checkpoints are not known")
+                self.say(f"{answer}; its checkpoints are not known")
         lost = [node for node in self._listings if node not in nodes]
         found = newest(self._listings, self.rules, needed=nodes, lost=lost)
         for note in found.notes:
-            self._say_once(note)
+            self.say(note)
         return found.checkpoint
 
     def _listing(self, node: str) -> Listing:
@@ -50,8 +49,3 @@ class CheckpointSearch:
             raise NodeError(node, answer.message)
         found: Listing = answer.value
         return found
-
-    def _say_once(self, words: str) -> None:
-        if words not in self._noted:
-            self._noted.add(words)
-            self.say(words)

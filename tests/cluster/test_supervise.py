@@ -16,6 +16,7 @@ from ascendboot.lab.cluster import Lab
 from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
+from ascendboot.supervise.store import Store
 from tests.cluster.operating import BASE, PROGRAM, Operator
 from tests.needs import LONG, missing
 from tests.waiting import wait_until
@@ -574,6 +575,71 @@ def test_a_node_without_sshd_is_left_out_and_one_that_flaps_must_be_ready_for_lo
     finish(sharing, job)
     seen = [event for event in events(sharing) if event.startswith("node-")]
     assert seen == ["node-absent lab-3", "node-soft-quarantine lab-3"] * 2 + ["node-healthy lab-3"]
+
+
+IN_TURN = """\
+        with open("/shared/generations", "a") as written:
+            written.write(os.environ["ASCENDBOOT_GENERATION"] + " ")
+"""
+"""Rank 0 writes its generation in every step."""
+
+
+@LONG
+def test_train_killed_in_each_state_is_continued_and_no_generation_is_mixed(
+    sharing: Operator,
+) -> None:
+    (sharing.lab.directory / "endless.py").write_text(ENDLESS + IN_TURN)
+    train = sharing.start("train", "endless.py", "--supervise")
+    until_line(train, "generation 1 on 6")
+    run = latest(sharing)
+
+    def state() -> str:
+        found = json.loads((run / "supervise/state.json").read_text())
+        return str(found["state"])
+
+    def kill_in(wanted: str, cause: Callable[[], object] = lambda: None) -> None:
+        nonlocal train
+        cause()
+        wait_until(lambda: state() == wanted, seconds=100)
+        train.kill()
+        train.communicate()
+        assert state() == wanted
+        train = sharing.start("train", "endless.py", "--resume", run.name)
+        wait_until(lambda: Store(run / "supervise").is_supervised)
+
+    def kill_a_rank() -> None:
+        sharing.sh("lab-2", "kill -9 $(pgrep -f endless.py | head -1)")
+
+    def until_running(ranks: int) -> None:
+        assert train.stdout is not None
+        assert any(re.search(rf"\| generation \d+ on {ranks}$", line) for line in train.stdout)
+        wait_until(lambda: state() == "RUNNING")
+
+    wait_until(lambda: state() == "RUNNING")
+    kill_in("RUNNING")
+    assert train.stderr is not None
+    assert train.stderr.readline() == "generation 1: is followed again on lab-[1-3]\n"
+    kill_in("DIAGNOSING", kill_a_rank)
+    kill_in("LAUNCHING")
+    until_running(6)
+    asked = sharing.start("quarantine", "lab-3", "--job", run.name)
+    kill_in("STOPPING")
+    until_running(4)
+    kill_in("DRAINING", lambda: sharing.call("release", "lab-3", "--job", run.name))
+    until_running(6)
+    kill_in("WAITING", lambda: sharing.call("quarantine", "lab-1", "--job", run.name))
+    sharing.call("release", "lab-1", "--job", run.name)
+    until_running(6)
+    asked.communicate(timeout=60)
+    sharing.sh("lab-1", "touch /shared/end")
+    _, err = train.communicate(timeout=100)
+    assert train.returncode == 0, err
+    assert sharing.job_processes() == {}
+    steps = [int(each) for each in sharing.sh("lab-1", "cat /shared/generations").split()]
+    assert steps == sorted(steps)
+    lines = (run / "supervise/events.jsonl").read_text().splitlines()
+    launched = [e["generation"] for e in map(json.loads, lines) if e["event"] == "launching"]
+    assert launched == [*range(1, launched[-1] + 1)]
 
 
 @LONG

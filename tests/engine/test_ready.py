@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from ascendboot.cli.supervise import part_of
 from ascendboot.facts.parsers.system import FileSystem
-from ascendboot.model.cluster import LauncherChoice
+from ascendboot.model.cluster import CHIEF_PORTS, LauncherChoice
 from ascendboot.model.files import OwnFile
 from ascendboot.readiness.checks import SKIPPABLE, Leftover
 from ascendboot.readiness.queries import HOST, WORK
 from ascendboot.readiness.ready import Readiness, check_readiness
 from ascendboot.setup.record import NodeRecord, SetupRecord
+from ascendboot.supervise.core import Launch
 from ascendboot.transport.api import Command
 from ascendboot.transport.guard import ReadOnly
 from tests.fake_transport import Answer, FakeTransport
@@ -226,3 +228,11 @@ def test_a_node_that_is_gone_does_not_hide_what_the_others_lack(
         "lab-1: the server closed it",
         "lab-2: not ready: env/node has changed; run setup",
     )
+
+
+def test_every_generation_of_a_supervised_job_has_a_chief_port_of_its_own() -> None:
+    launches = [Launch(n, ("lab-2",), 0.0, None) for n in (1, 2, CHIEF_PORTS, CHIEF_PORTS + 1)]
+    parts = [part_of(TWO, applied(), launch)[0] for launch in launches]
+    ports = [part.chief_port - TWO.chief_port for part in parts]
+    assert ports == [0, 1, CHIEF_PORTS - 1, 0]
+    assert {part.primary_name for part in parts} == {"lab-2"}

@@ -7,25 +7,32 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from ascendboot.cli.session import Session
+from ascendboot.cli.supervise import OnNodes
 from ascendboot.cli.train import Order, free_nodes, hang_rules, supervision_limits
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, OutputError, UsageError
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.supervisor import CORRELATE_S
-from ascendboot.model.cluster import NodeClocks
+from ascendboot.launch.planner import plan
+from ascendboot.model.cluster import Cluster, NodeClocks, Parallel
 from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
+from ascendboot.supervise.core import Launch
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import script
 from ascendboot.transport.api import Command
 from tests.fake_transport import FakeTransport
+from tests.unit.launch.request import REQUEST, A, B
+from tests.unit.launch.request import node as a_node
 
 OLD = Leftover("old", PurePosixPath("/b/jobs/old"), {"lab-2": (5,)})
 LEFT = "lab-2: 1 process is left of job old"
@@ -45,7 +52,7 @@ def node(said: str = "ended 5 sleep 600\n") -> FakeTransport:
     return FakeTransport("lab-2", rules=(swept,))
 
 
-def freed(order: Order, there: FakeTransport, *problems: str) -> None:
+def freed(order: Order, there: FakeTransport, *problems: str, screen: Screen | None = None) -> None:
     ready = Readiness(
         script=PurePosixPath("/main.py"),
         is_copied=False,
@@ -56,7 +63,7 @@ def freed(order: Order, there: FakeTransport, *problems: str) -> None:
         clocks=NodeClocks(),
         image={},
     )
-    free_nodes(ready, {"lab-2": there}, order, Screen(json_mode=True), forks=2)
+    free_nodes(ready, {"lab-2": there}, order, screen or Screen(json_mode=True), forks=2)
 
 
 def refusal(order: Order, there: FakeTransport, *problems: str) -> str:
@@ -75,6 +82,16 @@ def test_without_a_terminal_leftovers_are_named_and_not_ended(
     assert refusal(replace(END, plan=True), there) == f"{LEFT}\nThe job was not started."
     assert there.commands == []
     assert capsys.readouterr().err == "warning: lab-1: it is late\n" * 3
+
+
+def test_a_warning_is_printed_once_however_often_nodes_are_checked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen = Screen(json_mode=True)
+    for _ in range(2):
+        with pytest.raises(LaunchError):
+            freed(replace(KEEP, plan=True), node(), screen=screen)
+    assert capsys.readouterr().err == "warning: lab-1: it is late\n"
 
 
 def test_with_the_flag_leftovers_are_ended(capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,3 +245,24 @@ def test_only_a_job_that_was_not_started_gives_125(
         verb(Context(), inventory=None, forks="1", json=False)
     assert ended.value.code == code
     assert str(ended.value.message).startswith(message)
+
+
+def test_every_generation_has_variables_of_its_own() -> None:
+    nodes = tuple(replace(each, leaf="S0") for each in (a_node("a-0", "192.0.2.10"), A, B))
+    whole = Cluster(
+        name="c", nodes=nodes, primary_name="a-0", source="c.yaml", parallel=Parallel(tp=2)
+    )
+    session = cast("Session", SimpleNamespace(cluster=whole, transports={}, forks=1))
+    generations = OnNodes(
+        session=session,
+        job=cast("Any", None),
+        record=cast("Any", SimpleNamespace(slots=())),
+        screen=Screen(json_mode=True),
+        ready=cast("Any", None),
+        follow=cast("Any", None),
+    )
+    request = replace(REQUEST, rank_table=None, master_index=0)
+    own = generations._own_resources(request, Launch(2, ("a-1", "a-2"), 0.0, None))
+    written = {file.path.name: file.content for _, file in plan(own).files}
+    assert written["MASTER_INDEX"] == b"1\n"
+    assert own.variables == {"ASCENDBOOT_GENERATION": "2", "ASCENDBOOT_DP": "2"}

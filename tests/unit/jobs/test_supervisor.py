@@ -330,6 +330,19 @@ def test_a_device_that_fails_ends_the_generation_and_keeps_its_node_out() -> Non
     assert [type(each) for each in watch.core.stopped(1020.0, ())] == [Launch]
 
 
+def test_faults_of_several_nodes_in_one_look_are_seen_together() -> None:
+    ill = [
+        Fault(kind=FaultKind.NPU_FAULT, at=0.0, node=node, codes=("8C03A000",)) for node in NODES
+    ]
+    watch = running(Practice([succeeded], seen=ill))
+    watch.look(lambda: True, Event())
+    assert watch.interrupts.why == "npu-fault on a-1 (8C03A000)"
+    assert {state.reason for state in watch.core.nodes.values()} == {"a common cause"}
+    [launch] = watch.core.stopped(1020.0, ())
+    assert isinstance(launch, Launch)
+    assert launch.nodes == NODES
+
+
 def test_a_job_grows_at_its_next_checkpoint_after_a_node_has_returned() -> None:
     practice = Practice([succeeded], returns=True)
     watch = running(practice)
@@ -380,6 +393,21 @@ def test_a_node_that_is_lost_before_the_job_takes_it_in_does_not_stop_the_job() 
     practice.returns, practice.steps = False, iter([50])
     watch.look(lambda: True, Event())
     assert (watch.core.state, watch.interrupts.why) == (State.RUNNING, "")
+
+
+def test_a_spare_that_is_lost_is_known_before_it_is_needed() -> None:
+    practice = Practice([succeeded])
+    watch = running(practice, max_nodes=1)
+    assert watch.core.spares == ("a-2",)
+    watch.look(lambda: True, Event())
+    assert watch.core.nodes["a-2"].status == "absent"
+    assert "spare" in watch.core.nodes["a-2"].reason
+    assert (watch.core.state, watch.interrupts.why) == (State.RUNNING, "")
+    practice.returns = True
+    watch.look(lambda: True, Event())
+    watch.clock.pause(400.0)  # type: ignore[attr-defined]
+    watch.look(lambda: True, Event())
+    assert (watch.core.state, watch.core.spares) == (State.RUNNING, ("a-2",))
 
 
 def test_a_job_with_checkpoints_on_local_disks_does_not_take_in_a_node_that_lacks_them() -> None:

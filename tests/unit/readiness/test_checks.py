@@ -19,6 +19,7 @@ from ascendboot.readiness.checks import (
     disk_findings,
     imported_by,
     leftovers,
+    readiness_findings,
     skipped_checks,
     topology_findings,
 )
@@ -251,6 +252,20 @@ def test_what_is_left_of_a_job_is_named_with_its_pids() -> None:
         Leftover("old", PurePosixPath(f"{JOB.base}/jobs/old"), {"lab-2": (6, 7)}),
     )
     assert findings(first, probe(2, jobs=living("none"))) == []
+
+
+@pytest.mark.parametrize("launcher", ["runs", "gone", "none"])
+def test_an_earlier_generation_of_the_job_itself_is_left_over_even_if_it_runs(
+    launcher: str,
+) -> None:
+    folder = JobFolder("sup.g1", launcher, f"{JOB.base}/jobs/sup.g1")
+    jobs = Answered(Jobs((JobProcess(6, "sup.g1", "python3 main.py"),), (folder,)))
+    found = {"lab-2": probe(2, jobs=jobs)}
+    left = Leftover("sup.g1", PurePosixPath(folder.path), {"lab-2": (6,)})
+    assert leftovers(found, "sup") == (left,)
+    assert leftovers(found, "su") == (() if launcher != "gone" else (left,))
+    made = readiness_findings(replace(JOB, own_job="sup"), found)
+    assert [each.id for each in made if each.id in ("jobs", "leftovers")] == ["leftovers"]
 
 
 def test_ports_and_devices_of_a_job_that_is_told_anyhow_are_not_told_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -612,6 +613,21 @@ def test_a_generation_of_a_thousand_nodes_is_planned_quickly() -> None:
     launch = job.restart(5, DOWN, "n7")
     assert len(launch.nodes) == 1008
     assert launch.nodes[:8] == (*names[:7], "n8")
+
+
+def test_a_thousand_nodes_of_which_some_are_used_only_if_needed_are_planned_quickly() -> None:
+    names = tuple(f"n{i}" for i in range(1024))
+    job = Job(*names, shape=Parallel(tp=8, pp=1024))
+    for name in names[::5]:
+        job.core.quarantine(0, name, "it is slow", status="suspect")
+    began = time.process_time()
+    [launch] = job.core.begin(1)
+    assert isinstance(launch, Launch)
+    assert launch.nodes == names
+    job.fault(DOWN, 2, "n7")
+    assert job.again(3)
+    assert time.process_time() - began < 2
+    assert job.state() is State.WAITING
 
 
 def test_a_node_that_is_back_before_the_wait_is_used_at_once_if_it_is_needed() -> None:
