@@ -332,7 +332,8 @@ class Examination:
             unsure = ["the logs do not show which of them was first"] if cause.unsure else []
         else:
             cause = _of_known_ranks(cause)
-        error = head.first_error
+        shown = (one.error for one in evidence if one.error and one.error.words == cause.words)
+        error = next(shown, head.first_error)
         title = self._title(cause.kind, chosen, is_lone=is_lone)
         is_vague = is_lone
         if times and (days := (max(times) - min(times)) / _DAY_S) > 1:
@@ -342,9 +343,6 @@ class Examination:
         if error.source in self._unmarked:
             unsure.append(_PROSE)
             is_vague, title = True, f"{self._name(head)}: not certain that it is a log"
-        if cause.kind in (CauseKind.LEFT, CauseKind.ONE_OF):
-            losers = [one.peer for one in evidence if one.peer is not None]
-            error = losers[0] if losers else error
         known = known_words(error.words)
         described = replace(
             cause,
