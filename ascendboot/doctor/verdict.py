@@ -45,6 +45,10 @@ _ENDS: Final = (
     re.compile(r"process rank (\d{1,5}) with PID \d+ on node \S+ exited on\s+signal (\d{1,3})"),
     re.compile(r"rank\s*: (\d{1,5}) \(local_rank: \d+\)\s+exitcode\s*: -(\d{1,3}) "),
 )
+_FIRST_END: Final = re.compile(
+    r"Process name: \[\[\d{1,9},\d{1,5}\],(\d{1,5})\]\s{1,9}Exit code: {1,9}(\d{1,3})\b"
+)
+"""The first process to fail and its exit code, as mpirun (4.1) prints it."""
 _LEAST_S: Final = 2.0
 _MOST_CANDIDATES: Final = 4
 _DAY_S: Final = 86400.0
@@ -283,9 +287,10 @@ class Examination:
         return found
 
     def _ends(self) -> dict[int, int]:
-        """Return the exit codes of ranks that a launcher reports as ended by a signal."""
-        texts = (" ".join(line.text for line in one.lines) for one in self._launchers)
-        return {
+        """Return the exit codes of ranks that a launcher reports as ended or killed."""
+        texts = [" ".join(line.text for line in one.lines) for one in self._launchers]
+        ends = {int(rank): int(code) for text in texts for rank, code in _FIRST_END.findall(text)}
+        return ends | {
             int(rank): SIGNALLED + int(signal)
             for text in texts
             for form in _ENDS

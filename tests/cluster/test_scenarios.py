@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from ascendboot.doctor.verdict import Verdict
 from ascendboot.lab.cluster import Lab
+from ascendboot.model.job import JobReport
 from tests.cluster.operating import BASE, Operator, set_up
 from tests.needs import LONG
 from tests.scenarios import Place, Scenario, scenarios, wrong_parts
@@ -90,15 +92,14 @@ def test_a_job_that_fails_in_this_way(
     expected = row.cause() or {}
     if "kernel" in row.row:
         expected["meaning"] = OF_THE_KERNEL
-    found = {**report["cause"], "known_error": None}
-    # `doctor --job` has what the report has, and the known error.
-    of_job = operator.call("doctor", "--job", report["job_id"], "--json").json["verdicts"][0]
-    found |= {name: of_job[name] for name in ("known_error", "certainty")}
+    folder, cause = Path(report["folder"]), JobReport.from_json(report).cause
+    assert cause, report
+    found = Verdict.of_report(cause, folder).to_json()
     assert wrong_parts(found, expected) == {}, found
     nodes = list(dict.fromkeys(places[rank].node for rank in expected["ranks"]))
     assert found["nodes"] == nodes
     # The logs alone, as of a job of another tool.
-    for log in [*Path(report["folder"]).glob("rank.*.log"), Path(report["folder"], "launcher.log")]:
+    for log in [*folder.glob("rank.*.log"), folder / "launcher.log"]:
         shutil.copy(log, tmp_path)
     call = operator.call("doctor", str(tmp_path), "--rank-table", str(table), "--json")
     of_logs = call.json["verdicts"]

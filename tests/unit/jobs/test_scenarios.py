@@ -12,7 +12,7 @@ import pytest
 
 from ascendboot.doctor.verdict import Layout, Verdict, examine
 from ascendboot.jobs.job_report import report_on
-from ascendboot.jobs.progress import Arrivals, Progress, signal_of
+from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import RankEnded
 from ascendboot.launch.plan import LaunchPlan, rank_log
 from ascendboot.launch.planner import plan
@@ -29,6 +29,16 @@ PLACES = [
 NODES = {place.node: node(place.node, place.host) for place in PLACES}
 SLOTS = [Slot(NODES[p.node], p.device, p.ip, p.device) for p in PLACES]
 PLAN = plan(replace(REQUEST, placement=Placement(tuple(SLOTS))))
+MPIRUN = """\
+--------------------------------------------------------------------------
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [[50130,1],{}]
+  Exit code:    {}
+--------------------------------------------------------------------------
+"""
+LOST = "ORTE has lost communication with a remote daemon.\n"
 ROWS = [pytest.param(one, id=one.name) for one in scenarios()]
 TABLE = {
     "version": "1.0",
@@ -69,13 +79,9 @@ def written(row: Scenario, folder: Path) -> tuple[Progress, list[Part]]:
         (folder / rank_log(rank)).write_bytes(text)
         arrivals[rank_log(rank)] = Arrivals()
         arrivals[rank_log(rank)].note(len(text), BEGAN + part.at + 0.1)
-    words = "Primary job  terminated normally, but 1 process returned\n"
-    killed = [n for n, (code, at) in ended.items() if at == fatal and (signal_of(code) or 15) != 15]
-    for rank in killed[:1]:
-        words = f"mpirun noticed that process rank {rank} with PID 0 on node {PLACES[rank].node}"
-        words += f" exited on signal {signal_of(ended[rank][0])} (Killed).\n"
+    first = min((at, n, code) for n, (code, at) in ended.items() if code) if ended else None
+    words = MPIRUN.format(*first[1:]) if first else LOST
     if row.row.get("power"):
-        words = "ORTE has lost communication with a remote daemon.\n"
         ended = dict.fromkeys((0, 1), (143, 1.0))
     (folder / "launcher.log").write_text(words)
     oom = row.row.get("kernel")
