@@ -204,7 +204,7 @@ def first_cause(
     elif missed is not None:
         same = [one for one in suspects if one.rank in missed.ranks]
         kind = CauseKind.ONE_OF if missed.unsure else CauseKind.LEFT
-        why, unsure = missed.why, missed.unsure
+        why, unsure = missed.why, missed.unsure or missed.doubt
         head = same[0]
         error = head.peer or _report_of(missed, ranks) or head.first_error
         meaning, remedy = "", _SEE_LOGS
@@ -384,6 +384,8 @@ class MissingRanks:
     """Why it is unknown which of `ranks` is the cause; empty if all of them are."""
     is_named: bool = False
     """Whether others name them by number or address."""
+    doubt: str = ""
+    """What makes it uncertain that they are the cause."""
 
 
 def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> MissingRanks | None:
@@ -395,10 +397,6 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
     losers = [one for one in ranks if one.peer is not None]
     quiet = [one for one in ranks if one.peer is None and one.own is None]
     found = _named({one.rank: one.peer.missing for one in losers if one.peer}, quiet)
-    circles = _circles(_reports(losers))
-    if found and circles:
-        doubt = f"{ranks_named(circles)} report each other missing"
-        found = replace(found, ranks=found.ranks | circles, unsure=found.unsure or doubt)
     # An error of its own explains why a rank or node is missing that the launcher names.
     named = [one for one in ranks if one.rank in launcher.ranks or one.node in launcher.nodes]
     if not found and any(one.has_failed for one in ranks) and not any(one.own for one in named):
@@ -410,11 +408,15 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
         if early := frozenset(one.rank for one in left if (one.ended_at or 0.0) < first):
             why = "all others failed because they lost a peer, and it had ended before"
             found = MissingRanks(early, why)
+    silent = frozenset(one.rank for one in quiet if one.exit_code != 0)
+    if not found and len(silent) == 1 and any(one.has_failed for one in losers):
+        why = "all others lost a peer, and only this rank logged no error"
+        found = MissingRanks(silent, why)
+    if found and (circles := _circles(_reports(losers))):
+        doubt = f"{ranks_named(circles)} report each other missing"
+        found = replace(found, doubt=doubt)
     if found or not any(one.has_failed for one in losers):
         return found
-    silent = frozenset(one.rank for one in quiet if one.exit_code != 0)
-    if len(silent) == 1:
-        return MissingRanks(silent, "all others lost a peer, and only this rank logged no error")
     if silent:
         who = ranks_named([one.rank for one in losers])
         return MissingRanks(

@@ -143,3 +143,20 @@ def test_the_logs_alone_name_no_other_cause(row: Scenario, tmp_path: Path) -> No
         assert expected
         names, right = set(one.cause.ranks), set(expected["ranks"])
         assert names <= right or (one.certainty == "undecided" and right <= names), one
+
+
+@pytest.mark.parametrize("missing", range(4))
+@pytest.mark.parametrize("row", ROWS)
+def test_without_a_log_nothing_wrong_is_certain(
+    row: Scenario, missing: int, tmp_path: Path
+) -> None:
+    expected = row.cause(of_logs=True)
+    assert expected
+    (tmp_path / "logs").mkdir()
+    written(row, tmp_path / "logs")
+    (tmp_path / "logs" / rank_log(missing)).unlink()
+    (tmp_path / "hccl.json").write_text(json.dumps(TABLE))
+    for layout in (Layout(), Layout.of_table(str(tmp_path / "hccl.json"))):
+        for one in examine([tmp_path / "logs"], layout).verdicts:
+            is_right = set(one.cause.ranks) <= set(expected["ranks"])
+            assert is_right or one.certainty != "certain", one
