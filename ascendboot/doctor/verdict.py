@@ -299,7 +299,7 @@ class Examination:
         return found
 
     def _ends(self) -> dict[int, int]:
-        """Return the exit codes of ranks that a launcher reports as ended or killed."""
+        """Return the exit codes of the ranks that a launcher reports."""
         texts = [" ".join(line.text for line in one.lines) for one in self._launchers]
         ends = {int(rank): int(code) for text in texts for rank, code in _FIRST_END.findall(text)}
         # Without its log nothing shows whether it only lost another rank.
