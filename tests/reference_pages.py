@@ -17,7 +17,9 @@ from ascendboot.hccl.profiles import LIMITS, REC_SDK_TF
 from ascendboot.hccl.variables import variables
 from ascendboot.inventory.schema import resolve, whole
 from ascendboot.jobs.error_codes import known_errors
+from ascendboot.model.names import ranks_named
 from ascendboot.ranktable.rules import rules
+from tests.scenarios import scenarios
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "inventories/inventory.schema.json"
@@ -122,6 +124,20 @@ def known_error_rows() -> str:
     return "".join(rows)
 
 
+def scenario_rows() -> str:
+    """The rows of the table in `docs/reference/diagnosed-failures.md`."""
+    rows = []
+    for one in scenarios():
+        expected, of_logs = one.cause(), one.cause(of_logs=True)
+        assert expected
+        who = ranks_named(expected["ranks"])
+        who = f"one of {who}" if expected["kind"] == "one_of" else who
+        sure = [found["certainty"] if found else "no error" for found in (expected, of_logs)]
+        known = f"`{expected['known']}`" if expected["known"] else "none"
+        rows.append(f"| {one.name} | {who} | {known} | {sure[0]} | {sure[1]} |\n")
+    return "".join(rows)
+
+
 def schema_text() -> str:
     """The text of the schema for editors."""
     return json.dumps(editor_schema(), indent=2) + "\n"
@@ -135,6 +151,7 @@ def page_tables() -> dict[str, list[str]]:
         "rec-sdk-tf.md": [profile_rows()],
         "rank-table-rules.md": [rule_rows()],
         "known-errors.md": [known_error_rows()],
+        "diagnosed-failures.md": [scenario_rows()],
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ascendboot.doctor.scan import logs_in, selected_lines
-from ascendboot.doctor.writers import Writer, Writers
+from ascendboot.doctor.writers import Writer, Writers, rank_in_name
 from ascendboot.errors import UsageError
 from ascendboot.jobs.diagnosis import first_cause
 from ascendboot.jobs.error_codes import known_words
@@ -45,6 +45,10 @@ _ENDS: Final = (
     re.compile(r"process rank (\d{1,5}) with PID \d+ on node \S+ exited on\s+signal (\d{1,3})"),
     re.compile(r"rank\s*: (\d{1,5}) \(local_rank: \d+\)\s+exitcode\s*: -(\d{1,3}) "),
 )
+_FIRST_END: Final = re.compile(
+    r"Process name: \[\[\d{1,9},\d{1,5}\],(\d{1,5})\]\s{1,9}Exit code: {1,9}(\d{1,3})\b"
+)
+"""The first process to fail and its exit code, as mpirun (4.1) prints it."""
 _LEAST_S: Final = 2.0
 _MOST_CANDIDATES: Final = 4
 _DAY_S: Final = 86400.0
@@ -192,8 +196,20 @@ def _may_share(one: Writer, members: Sequence[Writer]) -> bool:
 class Examination:
     """The evidence in the logs of one job."""
 
-    def __init__(self, writers: Sequence[Writer], layout: Layout, *, uncertainty_s: float) -> None:
+    def __init__(
+        self,
+        writers: Sequence[Writer],
+        layout: Layout,
+        *,
+        uncertainty_s: float,
+        paths: Iterable[str] = (),
+    ) -> None:
+        """`paths` are those of all files, also without an error."""
         self._uncertainty_s = uncertainty_s
+        self._logged = {rank_in_name(path) for path in paths} | {one.rank for one in writers}
+        """The ranks of which there is a log."""
+        self._unlogged: set[int] = set()
+        """The ranks that mpirun names as the first that ended, without a log."""
         self._launchers = [one for one in writers if _LAUNCHER.search(one.name)]
         ranked = [one for one in writers if one not in self._launchers]
         self._of_group = _ranks_of_groups(ranked)
@@ -283,9 +299,13 @@ class Examination:
         return found
 
     def _ends(self) -> dict[int, int]:
-        """Return the exit codes of ranks that a launcher reports as ended by a signal."""
-        texts = (" ".join(line.text for line in one.lines) for one in self._launchers)
-        return {
+        """Return the exit codes of the ranks that a launcher reports."""
+        texts = [" ".join(line.text for line in one.lines) for one in self._launchers]
+        ends = {int(rank): int(code) for text in texts for rank, code in _FIRST_END.findall(text)}
+        # Without its log nothing shows whether it only lost another rank.
+        self._unlogged = ends.keys() - self._logged
+        ends = {rank: code for rank, code in ends.items() if rank in self._logged}
+        return ends | {
             int(rank): SIGNALLED + int(signal)
             for text in texts
             for form in _ENDS
@@ -324,7 +344,7 @@ class Examination:
         chosen = [one for one in evidence if one.rank in cause.ranks]
         head = next((one for one in chosen if one.first_error.words == cause.words), chosen[0])
         is_lone = len(evidence) == 1 and head.peer is not None
-        unsure = self._doubts(cause, head)
+        unsure = self._doubts(cause, head, evidence)
         times = [one.error.at for one in evidence if one.error and one.error.at is not None]
         if head.rank >= _UNNAMED:
             why = "this log has the first error of its own" if head.own else ""
@@ -332,7 +352,8 @@ class Examination:
             unsure = ["the logs do not show which of them was first"] if cause.unsure else []
         else:
             cause = _of_known_ranks(cause)
-        error = head.first_error
+        shown = (one.error for one in evidence if one.error and one.error.words == cause.words)
+        error = next(shown, head.first_error)
         title = self._title(cause.kind, chosen, is_lone=is_lone)
         is_vague = is_lone
         if times and (days := (max(times) - min(times)) / _DAY_S) > 1:
@@ -342,9 +363,6 @@ class Examination:
         if error.source in self._unmarked:
             unsure.append(_PROSE)
             is_vague, title = True, f"{self._name(head)}: not certain that it is a log"
-        if cause.kind in (CauseKind.LEFT, CauseKind.ONE_OF):
-            losers = [one.peer for one in evidence if one.peer is not None]
-            error = losers[0] if losers else error
         known = known_words(error.words)
         described = replace(
             cause,
@@ -363,7 +381,9 @@ class Examination:
         place = error.source if error.words else ""
         return Verdict(cause=described, place=place, known_id=known.id if known else "")
 
-    def _doubts(self, cause: JobCause, head: RankEvidence) -> list[str]:
+    def _doubts(
+        self, cause: JobCause, head: RankEvidence, evidence: Sequence[RankEvidence]
+    ) -> list[str]:
         """Return what makes the cause uncertain."""
         doubts = [cause.unsure] if cause.unsure else []
         if _NUMBER.search(cause.unsure):
@@ -375,6 +395,14 @@ class Examination:
                 f"the rank numbers are those of the largest group in the logs, of {self._size}"
                 " ranks; --rank-table names the ranks of the job"
             )
+        absent = [n for n in cause.ranks if n < _UNNAMED and n not in self._logged]
+        reports = [{*one.peer.missing.ranks} for one in evidence if one.peer]
+        named = set[int]().union(*reports).intersection(*filter(None, reports))
+        quiet = any(one.error is None and one.rank not in cause.ranks for one in evidence)
+        if cause.kind is CauseKind.LEFT and absent and (quiet or not named.issuperset(absent)):
+            doubts.append(f"there is no log of {ranks_named(absent)}")
+        if not is_by_others and (unlogged := sorted(self._unlogged - {*cause.ranks})):
+            doubts.append(f"{ranks_named(unlogged)} ended first, and there is no log of it")
         if cause.kind is CauseKind.LEFT and head.peer is not None:
             doubts.append("it lost a peer itself")
         return doubts
@@ -490,7 +518,7 @@ def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = N
         for f in logs.files
         if f.left_out
     ]
-    verdicts = []
+    verdicts, paths = [], [str(file.path) for file in logs.files]
     jobs = jobs_among(writers)
     if len(jobs) > 1:
         notes.append(f"the logs are of {len(jobs)} jobs: their ranks and communicators differ")
@@ -500,13 +528,13 @@ def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = N
             notes.append(f"{layout.source}: not used, it is of another job: {why}")
             used = Layout()
         clocks_s = 2 * record.clocks.uncertainty_s if record else _clock_error_s(members)
-        found = Examination(members, used, uncertainty_s=clocks_s)
+        found = Examination(members, used, uncertainty_s=clocks_s, paths=paths)
         verdict = found.verdict()
         if verdict is not None:
             verdicts.append(verdict)
             hints = (hint for hint in found.hints if not hint.startswith(verdict.place))
             notes += [f"a log of a node shows {hint}" for hint in hints]
-    quiet = _similar_without_lines((str(f.path) for f in logs.files), writers)
+    quiet = _similar_without_lines(paths, writers)
     if quiet and verdicts:
         notes.append(f"without any error: {', '.join(quiet)}")
     return Examined(tuple(verdicts), tuple(_legible(note) for note in notes), len(logs.files))

@@ -65,6 +65,12 @@ _IDENTITIES: Final = (
 _JOB: Final = re.compile(r"[iI]dentifier\[([^\]]{1,200})\]")
 
 
+def rank_in_name(path: str) -> int | None:
+    """Return the rank that the name of a file states."""
+    match = _OF_RANK.search(path)
+    return None if match is None else int(next(filter(None, match.groups())))
+
+
 @dataclass(frozen=True)
 class LogLine:
     """A line of a process, without prefixes."""

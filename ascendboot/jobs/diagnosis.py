@@ -17,6 +17,7 @@ from ascendboot.jobs.evidence import (
     Collector,
     ErrorKind,
     Named,
+    RankError,
     RankEvidence,
     without_numbers,
 )
@@ -69,7 +70,11 @@ def diagnose(
         )
         if cause is None:
             cause = _failed_launcher(plan, progress, launcher_words)
-        elif progress.launcher_over and progress.launcher_code is None and not cause.words:
+        elif (
+            progress.launcher_over
+            and progress.launcher_code is None
+            and (not cause.words or cause.kind in (CauseKind.LEFT, CauseKind.ONE_OF))
+        ):
             # The launcher is gone: signals that ended ranks together with it are no cause.
             signals = {end.signal for end in ends if end.rank in cause.ranks}
             cause = None if signals <= OF_A_LOST_LAUNCHER else cause
@@ -194,12 +199,14 @@ def first_cause(
         is_another = missed and missed.is_named and missed.ranks.isdisjoint(s.rank for s in same)
         if missed and is_another and not unsure:
             unsure = f"{ranks_named(missed.ranks)} may have failed first: {missed.why}"
+        error = head.first_error
         meaning, remedy = _explained(head)
     elif missed is not None:
         same = [one for one in suspects if one.rank in missed.ranks]
         kind = CauseKind.ONE_OF if missed.unsure else CauseKind.LEFT
-        why, unsure = missed.why, missed.unsure
+        why, unsure = missed.why, missed.unsure or missed.doubt
         head = same[0]
+        error = head.peer or _report_of(missed, ranks) or head.first_error
         meaning, remedy = "", _SEE_LOGS
     else:
         return None
@@ -213,8 +220,8 @@ def first_cause(
         at=None
         if head.failed_at is None
         else _utc(head.failed_at).isoformat(timespec="milliseconds"),
-        words=head.first_error.words,
-        source=head.first_error.source,
+        words=error.words,
+        source=error.source,
         meaning=meaning,
         remedy=remedy,
         why=why,
@@ -377,6 +384,8 @@ class MissingRanks:
     """Why it is unknown which of `ranks` is the cause; empty if all of them are."""
     is_named: bool = False
     """Whether others name them by number or address."""
+    doubt: str = ""
+    """What makes it uncertain that they are the cause."""
 
 
 def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> MissingRanks | None:
@@ -399,11 +408,15 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
         if early := frozenset(one.rank for one in left if (one.ended_at or 0.0) < first):
             why = "all others failed because they lost a peer, and it had ended before"
             found = MissingRanks(early, why)
+    silent = frozenset(one.rank for one in quiet if one.exit_code != 0)
+    if not found and len(silent) == 1 and any(one.has_failed for one in losers):
+        why = "all others lost a peer, and only this rank logged no error"
+        found = MissingRanks(silent, why)
+    if found and (circles := _circles(_reports(losers))):
+        doubt = f"{ranks_named(circles)} report each other missing"
+        found = replace(found, doubt=doubt)
     if found or not any(one.has_failed for one in losers):
         return found
-    silent = frozenset(one.rank for one in quiet if one.exit_code != 0)
-    if len(silent) == 1:
-        return MissingRanks(silent, "all others lost a peer, and only this rank logged no error")
     if silent:
         who = ranks_named([one.rank for one in losers])
         return MissingRanks(
@@ -441,16 +454,21 @@ def _named(
 
 def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
     """Return the one rank that all others name, or all, when every rank lost a peer."""
-    blames = {one.rank: one.peer.missing.ranks for one in losers if one.peer}
+    reports = _reports(losers)
     for one in losers:
-        naming = {rank: named for rank, named in blames.items() if named and rank != one.rank}
+        naming = {rank: named for rank, named in reports.items() if named and rank != one.rank}
         if len(naming) > 1 and all(set(named) == {one.rank} for named in naming.values()):
             why = f"{ranks_named(naming)} report it missing"
             return MissingRanks(frozenset({one.rank}), why)
-    if (end := _end_of_chain(blames)) is not None:
-        others = [rank for rank, named in blames.items() if named]
-        why = f"{ranks_named(others)} report others missing, and all their reports lead to it"
-        return MissingRanks(frozenset({end}), why)
+    others = ranks_named([rank for rank, named in reports.items() if named])
+    ends, circles = _ends_of_chains(reports), _circles(reports)
+    last = frozenset(rank for rank, named in reports.items() if not named)
+    if ends == last and len(last) == 1 and len(reports) > _PAIR:
+        why = f"{others} report others missing, and all their reports lead to it"
+        return MissingRanks(ends, why)
+    if circles and circles == ends and not last and len(circles) < len(reports):
+        why = f"{others} report others missing, and all their reports lead to these"
+        return MissingRanks(circles, why, "these report each other missing")
     timed = [(one.failed_at, one.rank, one.node) for one in losers if one.failed_at is not None]
     unsure = "the logs do not show which of them was first"
     if timed:
@@ -460,18 +478,43 @@ def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
     return MissingRanks(ranks, "every rank only reports that it lost another", unsure)
 
 
-def _end_of_chain(blames: Mapping[int, Sequence[int]]) -> int | None:
-    """Return the rank to which the reports of all others lead; None if there is none.
+def _reports(losers: Iterable[RankEvidence]) -> dict[int, tuple[int, ...]]:
+    """Return the ranks that each rank reports missing."""
+    return {one.rank: one.peer.missing.ranks for one in losers if one.peer}
 
-    Each other rank reports exactly one, and the last one none.
+
+def _ends_of_chains(reports: Mapping[int, Sequence[int]]) -> frozenset[int]:
+    """Return the ranks to which all reports lead.
+
+    A chain ends at a rank that does not report exactly one other, or at all ranks of a circle.
     """
-    ends = [rank for rank, named in blames.items() if not named]
-    if len(ends) != 1 or any(len(named) > 1 for named in blames.values()):
-        return None
-    for rank in blames:
-        at, left = rank, len(blames)
-        while blames.get(at) and left:
-            at, left = blames[at][0], left - 1
-        if at != ends[0]:
-            return None
-    return ends[0] if len(blames) > _PAIR else None
+    ends, done = set[int](), set[int]()
+    for start in (rank for rank, named in reports.items() if named):
+        chain, at = dict[int, int](), start
+        while at not in done and at not in chain and len(reports.get(at, ())) == 1:
+            chain[at] = len(chain)
+            at = reports[at][0]
+        if at in chain:
+            ends.update(rank for rank, place in chain.items() if place >= chain[at])
+        elif at not in done:
+            ends.add(at)
+        done.update(chain, (at,))
+    return frozenset(ends)
+
+
+def _circles(reports: Mapping[int, Sequence[int]]) -> frozenset[int]:
+    """Return the ranks that report each other missing, directly or in a circle."""
+    return frozenset(end for end in _ends_of_chains(reports) if len(reports.get(end, ())) == 1)
+
+
+def _report_of(missed: MissingRanks, ranks: Iterable[RankEvidence]) -> RankError | None:
+    """Return the first error about the missing ranks; one that names them comes first."""
+    far = float("inf")
+    peers = [
+        (missed.ranks.isdisjoint(one.peer.missing.ranks), far if at is None else at, one.rank)
+        for one in ranks
+        if one.peer is not None
+        for at in (one.failed_at,)
+    ]
+    first = min(peers, default=None)
+    return next((one.peer for one in ranks if first and one.rank == first[2]), None)

@@ -198,6 +198,8 @@ _OWN: Final = re.compile(
 )
 """The number of the rank that wrote the line."""
 _SIZE: Final = re.compile(r"(?:rankSize|rankNum|rankNum is|rank num) ?\[(\d{1,7})\]")
+_UNKNOWN_GROUP: Final = "rankSize[0], rankId[0]"
+"""HCCL prints this where it does not know the communicator (EI0012 in its manual)."""
 _GROUP: Final = re.compile(r"\bgroup_name_\d")
 _CONNECTED: Final = re.compile(r"connected rankinfo\[LINE \d{1,5}\]: ([\[\]\d, ]{1,8000})")
 _STALLED: Final = re.compile(r"\n(\d+)(!?)")
@@ -225,6 +227,7 @@ class Peers:
         The address of a device counts before a rank number. Rank numbers belong to a communicator:
         they count only if nothing shows that it is smaller than the job.
         """
+        text = text.replace(_UNKNOWN_GROUP, "")
         writers = {int(a or b) for a, b in _OWN.findall(text)}
         sizes = {int(size) for size in _SIZE.findall(text)}
         own = -1 if rank is None else rank.rank

@@ -138,8 +138,9 @@ class JobCause:
 
     def lines(self) -> list[str]:
         """The cause as text, its title first."""
+        is_missing = self.kind in (CauseKind.LEFT, CauseKind.ONE_OF)
         details = {
-            "it says": self.words,
+            "from the logs" if is_missing else "it says": self.words,
             "it means": self.meaning,
             "to do": self.remedy,
             "reason": self.why,

@@ -108,6 +108,7 @@ def plogs(*texts: str) -> dict[str, str | bytes]:
         ("plog_st_aicpu_notify_testcase", [[0]], ["likely"]),
         ("plog_st_event_timeout_testcase", [[0, 1, 2]], ["undecided"]),
         ("plog_st_transport_init_testcase", [[0]], ["likely"]),
+        ("A3_hccl_tools_run_with_SDID", [], []),
     ],
 )
 def test_recorded_plogs(name: str, ranks: list[list[int]], certainty: list[str]) -> None:
@@ -195,6 +196,13 @@ SCENARIOS: dict[str, tuple[dict[str, str | bytes], list[int], str, str]] = {
         },
         *([1], "rank.1.log:2", "certain"),
     ),
+    "two encodings in one file": (
+        {
+            "rank.0.log": RESET,
+            "rank.1.log": "训练开始\n".encode("gb18030") + "ValueError: 损失无效\n".encode(),
+        },
+        *([1], "rank.1.log:2", "certain"),
+    ),
     "without times, one rank on its own": (
         {"rank.0.log": OWN, "rank.1.log": "KeyError: 1\n"},
         *([0], "rank.0.log:1", "likely"),
@@ -260,6 +268,23 @@ def test_two_jobs_in_the_same_folder_are_two_verdicts(tmp_path: Path) -> None:
     found = examined(tmp_path, files)
     assert sorted(one.known_id for one in found.verdicts) == ["EI0011", "device-lost"]
     assert any("2 jobs" in note for note in found.notes)
+
+
+def test_two_jobs_with_their_lines_in_turns_are_two_verdicts(tmp_path: Path) -> None:
+    lines = {
+        job: [
+            identity(n, 2, pid=job * 10 + n, job=str(job))
+            + cann("Recv timeout" if n != job - 1 else "Device lost heartbeat", pid=job * 10 + n)
+            for n in (0, 1)
+        ]
+        for job in (1, 2)
+    }
+    both = [text.splitlines(keepends=True) for job in (1, 2) for text in lines[job]]
+    found = examined(
+        tmp_path, {"all.log": "".join("".join(row) for row in zip(*both, strict=True))}
+    )
+    causes = [(one.cause.ranks, one.known_id) for one in found.verdicts]
+    assert causes == [((0,), "device-lost"), ((1,), "device-lost")]
 
 
 @pytest.mark.parametrize(("hour", "at", "certainty"), [(9, "08", "likely"), (3, "12", "certain")])

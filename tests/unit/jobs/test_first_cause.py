@@ -387,3 +387,11 @@ def test_item_09_a_peer_that_only_the_launcher_names(
     lost = [clue for rank in (0, 1) for clue in (ended(rank, 1, 10.0), peer(rank, 10.0))]
     cause = judged(*lost, *more, launcher=launcher)
     assert (cause.ranks, cause.why, cause.unsure) == (ranks, why, unsure)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"), [(CauseKind.RANK, "it says"), (CauseKind.LEFT, "from the logs")]
+)
+def test_words_of_others_are_not_shown_as_its_own(kind: CauseKind, label: str) -> None:
+    cause = JobCause(kind=kind, title="t", ranks=(1,), nodes=("a-1",), words="w")
+    assert cause.lines() == ["t", f"  {label}: w"]
