@@ -19,7 +19,7 @@ from ascendboot.cli.known_jobs import KnownJob, known_jobs, now, supervision
 from ascendboot.cli.report_page import Known, legible, page, page_values
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.doctor.verdict import Layout, examine
-from ascendboot.errors import UsageError
+from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.launch.plan import rank_log
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import write_atomically
@@ -31,8 +31,8 @@ from ascendboot.state import State
 
 _OF_SETUP: Final = re.compile(r"\d{8}-\d{6}-(?:setup|check)-[0-9a-f]+")
 _MINE: Final = b'<meta name="generator" content="ascendboot report">'
-_FIRST: Final = 1 << 18
-_LAST: Final = 1 << 20
+_FIRST: Final = 1 << 16
+_LAST: Final = 1 << 18
 """Bytes of the beginning and of the end of each file in a bundle."""
 _WHOLE: Final = 1 << 25
 """Bytes of all files in a bundle, before they are compressed."""
@@ -139,12 +139,15 @@ def _known(
     if found is not None and job is None:
         examined = examine([folder], Layout.of_record(found.record), found.record)
         verdict = tuple(line for each in examined.verdicts for line in each.lines())
-    applied = state.applied(cluster.name)
+    applied: SetupRecord | None = None
+    with suppress(AscendbootError):  # of another version, or damaged: the rest is worth a report
+        document = state.applied(cluster.name)
+        applied = None if document is None else SetupRecord.from_json(document)
     known = Known(
         run_id=found.record.job_id if found else results_of,
         made=now().isoformat(timespec="seconds"),
         cluster=cluster,
-        applied=None if applied is None else SetupRecord.from_json(applied),
+        applied=applied,
         record=found.record if found else None,
         job=job,
         verdict=verdict,
@@ -275,7 +278,7 @@ class Bundle:
     def finished(self, files: Iterable[tuple[str, Path]]) -> bytes:
         """Add these files, masked and cut, and return the whole."""
         for name, path in files:
-            if self._room < _FIRST:
+            if self._room < _FIRST + _LAST:
                 self._leave_out(name, "the bundle is full")
                 continue
             try:

@@ -198,6 +198,7 @@ def _times(rank: PlannedRank, progress: Progress, clocks: NodeClocks) -> RankTim
     if began is not None:  # else its output may have been there before it was followed
         log = progress.arrivals.get(rank_log(rank.rank), log)
     if began is not None and log.first is not None:
+        began = min(began, log.first)  # events are noted later than output
         silent_s = round(max(log.longest_s, log.first - began), 1)
     times = RankTimes(
         started=_shown(began),
