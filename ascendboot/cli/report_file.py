@@ -46,7 +46,7 @@ _GAP: Final = b"[ascendboot: %d bytes are left out here]\n"
         " or check",
         "run": "Report a run of setup or check instead of a job: its id",
         "output": "The file to write. Default: ascendboot-report-ID.html, or .tar.gz with --bundle",
-        "bundle": "Pack the report, logs and the output of tools into one .tar.gz, without secrets",
+        "bundle": "Pack the report, logs and the output of tools into one .tar.gz, secrets masked",
         "force": "Overwrite a file that is no report",
         "inventory": "The inventory of the cluster: its leaf switches, and the secrets to mask",
         "json": JSON_HELP,

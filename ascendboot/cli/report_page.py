@@ -34,6 +34,7 @@ _MOST_RANKS: Final = 512
 """Rows of the timeline of ranks; those of the cause come first."""
 _MOST_DEVICES: Final = 1024
 _MOST_EVENTS: Final = 200
+_SHORT_S: Final = 10.0
 _LONGEST: Final = 4000
 """Characters of one text on the page."""
 
@@ -75,6 +76,7 @@ def page_values(known: Known) -> dict[str, Any]:
         "inventory": _inventory(known),
         "command": known.record.command_line if known.record else "",
         "results_of": known.results_of,
+        "results_when": _results_when(known),
         "findings": findings,
         "timeline": _timeline(known),
         "supervision": _supervision(known),
@@ -111,6 +113,14 @@ def legible(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - 
     if isinstance(value, Mapping):
         return {key: legible(of, change) for key, of in value.items()}
     return [legible(item, change) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _results_when(known: Known) -> str:
+    """Whether the findings were made before or after the job was started; empty: without both."""
+    if not known.results_of or known.record is None:
+        return ""
+    started = re.sub(r"[-:]", "", known.record.started[:19]).replace("T", "-")
+    return "before" if known.results_of < started else "after"
 
 
 def _findings(results: Sequence[StepResult]) -> list[dict[str, Any]]:
@@ -164,7 +174,7 @@ def _figures(known: Known, findings: Sequence[Mapping[str, Any]]) -> list[list[s
         shown["launcher"] = record.launcher_kind
     if job is not None:
         shown["exit code"] = "" if job.exit_code is None else str(job.exit_code)
-        shown["duration"] = span(job.duration_s)
+        shown["duration"] = _took(job.duration_s)
         shown["ranks that ended with 0"] = str(sum(end.exit_code == 0 for end in job.ranks))
         silent = [(end.times.silent_s or 0.0, end.rank) for end in job.ranks if end.times]
         if silent and max(silent)[0] > 0:
@@ -336,7 +346,7 @@ def _timeline(known: Known) -> dict[str, Any]:
     ticks = [{"at": 25 * n, "words": f"{whole * n / 4:.3g} s"} for n in range(5)]
     return {
         "rows": shown_rows,
-        "span": span(whole),
+        "span": _took(whole),
         "ticks": ticks,
         "left_out": len(rows) - len(shown_rows),
     }
@@ -347,6 +357,10 @@ _MOMENTS: Final = ("started", "first_output", "last_output", "ended")
 
 def _seconds(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
+
+
+def _took(seconds: float) -> str:
+    return span(seconds) if seconds >= _SHORT_S else f"{seconds:.1f} s"
 
 
 def _since(time: str | None, began: float) -> str:
@@ -368,7 +382,7 @@ def _supervision(known: Known) -> dict[str, Any] | None:
     whole = max(max((end for _, end in times), default=now) - begun, 0.001)
     rows = [
         asdict(each)
-        | {"nodes": fold(each.nodes), "took": span(end - start), "runs": each.ended is None}
+        | {"nodes": fold(each.nodes), "took": _took(end - start), "runs": each.ended is None}
         | {"left": round(100 * (start - begun) / whole, 2)}
         | {"width": round(max(100 * (end - start) / whole, 0.5), 2)}
         for each, (start, end) in zip(

@@ -206,6 +206,7 @@ def test_a_failed_job_on_16_nodes_is_drawn_with_what_is_bad() -> None:
         "text": "device 5 is missing from npu-smi info -m.",
         "remedy": "Replace it",
     }
+    assert values["results_when"] == "before"
     assert ["version of driver", "24.1.0 (atlas-01)"] in values["inventory"]
     assert ["longest silence", "20 s (rank 77)"] in values["figures"]
     assert json.loads(json.dumps(values)) == values
