@@ -336,6 +336,7 @@ def _timeline(known: Known) -> dict[str, Any]:
         if times.silent_s:
             words = f"{words}; at most {span(times.silent_s)} without output"
         at = {name: percent(getattr(times, name)) for name in _MOMENTS}
+        at["silent"] = round(100 * (times.silent_s or 0.0) / whole, 2)
         shown = {name: _since(getattr(times, name), began) for name in _MOMENTS}
         rows.append(
             {"rank": end.rank, "node": end.node, "device": end.device, "level": level}
@@ -352,7 +353,7 @@ def _timeline(known: Known) -> dict[str, Any]:
     }
 
 
-_MOMENTS: Final = ("started", "first_output", "last_output", "ended")
+_MOMENTS: Final = ("started", "first_output", "silent_since", "last_output", "ended")
 
 
 def _seconds(time: str) -> float:

@@ -194,17 +194,19 @@ def _ends(
 def _times(rank: PlannedRank, progress: Progress, clocks: NodeClocks) -> RankTimes | None:
     """Return when a rank started, wrote and ended; None if nothing of it is known."""
     end, began = progress.ended.get(rank.rank), progress.began.get(rank.rank)
-    log, silent_s = Arrivals(), None
+    log, silent_s, since = Arrivals(), None, None
     if began is not None:  # else its output may have been there before it was followed
         log = progress.arrivals.get(rank_log(rank.rank), log)
     if began is not None and log.first is not None:
         began = min(began, log.first)  # events are noted later than output
         silent_s = round(max(log.longest_s, log.first - began), 1)
+        since = began if log.first - began >= log.longest_s else log.longest_since
     times = RankTimes(
         started=_shown(began),
         first_output=_shown(log.first),
         last_output=_shown(log.last),
         silent_s=silent_s,
+        silent_since=_shown(since),
         ended=_shown(None if end is None else clocks.here(rank.node, end.at)),
     )
     return None if times == RankTimes() else times

@@ -28,12 +28,14 @@ class Arrivals:
         self.last: float | None = None
         self.longest_s = 0.0
         """The longest time between two arrivals."""
+        self.longest_since: float | None = None
 
     def note(self, size: int, at: float) -> None:
         """The log has `size` bytes now."""
         self.first = at if self.first is None else self.first
-        self.longest_s = max(self.longest_s, at - (at if self.last is None else self.last))
-        self.last = at
+        before, self.last = at if self.last is None else self.last, at
+        if at - before > self.longest_s:
+            self.longest_s, self.longest_since = at - before, before
         if at - self._begun < _APART_S:
             self._sizes[-1], self._times[-1] = size, at
             return

@@ -41,6 +41,7 @@ class RankTimes:
     last_output: str | None = None
     silent_s: float | None = None
     """The longest time without output, between its start and its last output."""
+    silent_since: str | None = None
     ended: str | None = None
 
 

@@ -92,6 +92,7 @@ def failed(of: JobRecord, *, rank: int = 77, words: str = "ValueError: loss is n
             first_output=at(3.0 + place.rank / 50),
             last_output=at(last),
             silent_s=60.0 - last,
+            silent_since=at(last - 30.0),
             ended=at(60.0 if place.rank == rank else 61.0 + place.rank / 100),
         )
         code = 1 if place.rank == rank else 143
@@ -196,6 +197,7 @@ def test_a_failed_job_on_16_nodes_is_drawn_with_what_is_bad() -> None:
         "started": "1.8 s",
         "first_output": "4.5 s",
         "last_output": "40.0 s",
+        "silent_since": "10.0 s",
         "ended": "60.0 s",
     }
     assert row["words"] == "ended with 1, the cause; at most 20 s without output"

@@ -71,7 +71,7 @@ def failing_rank(found: JobReport) -> int | None:
 
 
 ENDED = {
-    **dict.fromkeys(("started", "first_output", "last_output", "silent_s")),
+    **dict.fromkeys(("started", "first_output", "last_output", "silent_s", "silent_since")),
     "ended": "1970-01-01T00:00:10.000+00:00",
 }
 """What is known of a rank that was not followed."""
@@ -130,6 +130,7 @@ def test_a_followed_rank_has_times_by_one_clock(tmp_path: Path) -> None:
         first_output=f"{day}3.000+00:00",
         last_output=f"{day}8.000+00:00",
         silent_s=4.9,
+        silent_since=f"{day}3.100+00:00",
         ended=f"{day}9.000+00:00",
     )
     assert found[3].times is None
