@@ -1,4 +1,4 @@
-"""Finds what lands on a node: templates, and the shell scripts under `templates/scripts/`."""
+"""Finds `templates/`: everything that lands on a node, its scripts, and the page of `report`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import ascendboot
 
 _SCRIPTS = "scripts"
+_NOT_INSTALLED = (_SCRIPTS, "report")
 _HEADER = re.compile(r"\A#!.*\n|^[ \t]*# shellcheck .*\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^\. (\S+\.sh)\n", re.MULTILINE)
 """Nothing is sourced on a node: the text of the file takes the place of this line."""
@@ -36,11 +37,11 @@ def script(name: str, /, **values: object) -> str:
 def digest() -> str:
     """Of all templates: in a clone they change, and the version does not.
 
-    Scripts do not count: they travel with each run.
+    Scripts do not count, as they travel with each run, and pages do not go to a node.
     """
     folder, whole = installed_templates(), sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if path.relative_to(folder).parts[0] == _SCRIPTS:
+        if path.relative_to(folder).parts[0] in _NOT_INSTALLED:
             continue
         content = path.read_bytes()
         whole.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)

@@ -99,7 +99,7 @@ def find_job(session: Session, job_id: str | None, *, details: bool = False) -> 
     Raises:
         UsageError: there is no such job.
     """
-    jobs = _candidates(session.state, session.cluster, job_id)
+    jobs = known_jobs(session.state, session.cluster, job_id)
     wanted = {node for job in jobs for node in job.record.nodes}
     nodes = [node for node in session.cluster.nodes if node.name in wanted]
     transports, errors = session.connect_to_look(nodes)
@@ -180,11 +180,14 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[KnownJob]:
-    """Return the jobs to query, newest first; at least one.
+def known_jobs(state: State, cluster: Cluster, job_id: str | None) -> list[KnownJob]:
+    """Return the job with this id, or those that may be meant without one, newest first.
 
     These are unfinished jobs and the last finished one, also preflights that were not followed to
     their end, and generations of supervised jobs.
+
+    Raises:
+        UsageError: there is none.
     """
     places = ("*", f"*/{PREFLIGHT}", "*/g[0-9]*")
     plans = [plan for place in places for plan in state.runs.glob(f"{place}/{PLAN_FILE}")]

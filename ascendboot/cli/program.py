@@ -212,6 +212,7 @@ def _is_refused(flag: str) -> bool:
 _VERBS = {"setup": "setup", "check": "setup"} | {
     name: name for name in ("train", "status", "logs", "stop", "reset", "doctor")
 }
+_VERBS["report"] = "report_file"
 _VERBS |= dict.fromkeys(("quarantine", "release", "resize", "events"), "operate")
 """The module of each verb."""
 _GROUPS = ("lab", "ranktable", "topology")

@@ -5,17 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 from ascendboot.errors import excerpt
 from ascendboot.jobs.diagnosis import diagnose, first_failure
 from ascendboot.jobs.evidence import tail_of
 from ascendboot.jobs.loss import BadLoss, LossWatch, loss_words, recorded_losses
-from ascendboot.jobs.progress import SIGNALLED, Progress, signal_of
+from ascendboot.jobs.progress import SIGNALLED, Arrivals, Progress, signal_of
 from ascendboot.launch.events import ENDING, overdue_message
-from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, start_log
+from ascendboot.launch.plan import JobRecord, LaunchPlan, PlannedRank, rank_log, start_log
 from ascendboot.model.cluster import NodeClocks
-from ascendboot.model.job import CauseKind, DeviceChange, FirstFailure, JobReport, JobState, RankEnd
+from ascendboot.model.job import (
+    CauseKind,
+    DeviceChange,
+    FirstFailure,
+    JobReport,
+    JobState,
+    RankEnd,
+    RankTimes,
+)
 
 NOT_STARTED = 125
 INTERRUPTED = 130
@@ -47,7 +56,7 @@ def report_on(
     """The report of a job that has ended."""
     logs = ((node, start_log(number)) for number, node in enumerate(plan.nodes))
     output = {node: _lines(folder / log) for node, log in logs if log in plan.logs_on(node)}
-    ends = _ends(plan, progress, output)
+    ends = _ends(plan, progress, output, clocks)
     progress = _final_progress(plan, progress, ends)
     words = _first_words(plan, progress, output, clocks)
     lost = tuple(progress.lost) or _lost_nodes(ends, words)
@@ -116,7 +125,7 @@ def running_report(plan: LaunchPlan | JobRecord, started: str, folder: str) -> J
         command=plan.command_line,
         script=plan.script_json,
         first_failure=None,
-        ranks=_ends(plan, Progress(), {}),
+        ranks=_ends(plan, Progress(), {}, NodeClocks()),
         duration_s=0.0,
         folder=folder,
     )
@@ -155,7 +164,10 @@ def _lines(path: Path) -> tuple[str, ...]:
 
 
 def _ends(
-    plan: LaunchPlan | JobRecord, progress: Progress, output: Mapping[str, tuple[str, ...]]
+    plan: LaunchPlan | JobRecord,
+    progress: Progress,
+    output: Mapping[str, tuple[str, ...]],
+    clocks: NodeClocks,
 ) -> tuple[RankEnd, ...]:
     """Return the end of every rank, from its event or else from the launcher's output."""
     texts = [" ".join(lines) for lines in output.values()]
@@ -173,9 +185,36 @@ def _ends(
             device=rank.device_id,
             exit_code=codes.get(rank.rank),
             signal=signal_of(codes.get(rank.rank, 0)),
+            times=_times(rank, progress, clocks),
         )
         for rank in plan.ranks
     )
+
+
+def _times(rank: PlannedRank, progress: Progress, clocks: NodeClocks) -> RankTimes | None:
+    """Return when a rank started, wrote and ended; None if nothing of it is known."""
+    end, began = progress.ended.get(rank.rank), progress.began.get(rank.rank)
+    log, silent_s, since = Arrivals(), None, None
+    if began is not None:  # else its output may have been there before it was followed
+        log = progress.arrivals.get(rank_log(rank.rank), log)
+    if began is not None and log.first is not None:
+        began = min(began, log.first)  # events are noted later than output
+        silent_s = round(max(log.longest_s, log.first - began), 1)
+        since = began if log.first - began >= log.longest_s else log.longest_since
+    times = RankTimes(
+        started=_shown(began),
+        first_output=_shown(log.first),
+        last_output=_shown(log.last),
+        silent_s=silent_s,
+        silent_since=_shown(since),
+        ended=_shown(None if end is None else clocks.here(rank.node, end.at)),
+    )
+    return None if times == RankTimes() else times
+
+
+def _shown(at: float | None) -> str | None:
+    when = None if at is None else datetime.fromtimestamp(at, timezone.utc)
+    return None if when is None else when.isoformat(timespec="milliseconds")
 
 
 def _first_words(

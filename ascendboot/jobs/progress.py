@@ -24,9 +24,18 @@ class Arrivals:
         self._sizes: list[int] = []
         self._times: list[float] = []
         self._begun = float("-inf")
+        self.first: float | None = None
+        self.last: float | None = None
+        self.longest_s = 0.0
+        """The longest time between two arrivals."""
+        self.longest_since: float | None = None
 
     def note(self, size: int, at: float) -> None:
         """The log has `size` bytes now."""
+        self.first = at if self.first is None else self.first
+        before, self.last = at if self.last is None else self.last, at
+        if at - before > self.longest_s:
+            self.longest_s, self.longest_since = at - before, before
         if at - self._begun < _APART_S:
             self._sizes[-1], self._times[-1] = size, at
             return
@@ -47,6 +56,8 @@ class Progress:
     """The state of a job after its events so far."""
 
     started: set[int] = field(default_factory=set)
+    began: dict[int, float] = field(default_factory=dict)
+    """When the starts of ranks were seen, by the clock of the control machine."""
     ended: dict[int, events.RankEnded] = field(default_factory=dict)
     error_files: dict[int, bytes] = field(default_factory=dict)
     """The error files that ranks left."""

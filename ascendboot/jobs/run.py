@@ -280,6 +280,8 @@ class Following:
 
     def _note(self, event: events.Event) -> None:
         self.progress.note(event)
+        if isinstance(event, events.RankStarted) and isinstance(self.plan, LaunchPlan):
+            self.progress.began.setdefault(event.rank, time.time())
         if has_started(self.plan, self.progress):
             self._start_by = _NEVER
         if will_end(self.plan, event, self.progress):

@@ -30,6 +30,22 @@ class JobState(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankTimes:
+    """When what happened to one rank: ISO 8601, UTC, by the clock of the control machine.
+
+    The start and the output are known only of a job that `train` followed, within half a second.
+    """
+
+    started: str | None = None
+    first_output: str | None = None
+    last_output: str | None = None
+    silent_s: float | None = None
+    """The longest time without output, between its start and its last output."""
+    silent_since: str | None = None
+    ended: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankEnd:
     """How one rank ended; both codes are None if it was killed together with its wrapper."""
 
@@ -39,6 +55,8 @@ class RankEnd:
     exit_code: int | None
     """As a shell reports it: 128+n if signal n ended the rank."""
     signal: int | None
+    times: RankTimes | None = None
+    """None: nothing is known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -310,6 +310,11 @@ def test_a_script_that_exits_3_ends_the_job_with_3(operator: Operator) -> None:
     assert (operator.lab.directory / failure["log"]).read_text() == "cannot go on\n"
     assert "lab-2: rank 11 on device 3 failed first, with exit code 3" in ended.err
     assert report["duration_s"] < 30
+    times = report["ranks"][11]["times"]
+    assert times["started"] <= times["first_output"] == times["last_output"]
+    drawn = operator.call("report", "--json").json["report"]
+    assert [row["rank"] for row in drawn["timeline"]["rows"] if row["level"] == "error"] == [11]
+    assert (drawn["verdict"]["output"], drawn["job"]["exit_code"]) == ("cannot go on", 3)
 
 
 def test_what_changed_on_the_devices_of_a_failed_job_is_evidence(operator: Operator) -> None:

@@ -34,6 +34,7 @@ from ascendboot.model.job import (
     JobReport,
     JobState,
     RankEnd,
+    RankTimes,
 )
 from tests.unit.launch.request import REQUEST, SLOTS, TORCHRUN, node
 
@@ -69,6 +70,13 @@ def failing_rank(found: JobReport) -> int | None:
     return None if found.first_failure is None else found.first_failure.rank
 
 
+ENDED = {
+    **dict.fromkeys(("started", "first_output", "last_output", "silent_s", "silent_since")),
+    "ended": "1970-01-01T00:00:10.000+00:00",
+}
+"""What is known of a rank that was not followed."""
+
+
 def test_success_as_json(tmp_path: Path) -> None:
     ends = [(rank, 0, 10.0) for rank in range(4)]
     assert report(progress(*ends, launcher=0), tmp_path).to_json() == {
@@ -80,10 +88,9 @@ def test_success_as_json(tmp_path: Path) -> None:
         "script": {"path": str(PLAN.script), "copied_from": None},
         "first_failure": None,
         "ranks": [
-            {"rank": 0, "node": "a-1", "device": 4, "exit_code": 0, "signal": None},
-            {"rank": 1, "node": "a-1", "device": 5, "exit_code": 0, "signal": None},
-            {"rank": 2, "node": "a-2", "device": 0, "exit_code": 0, "signal": None},
-            {"rank": 3, "node": "a-2", "device": 1, "exit_code": 0, "signal": None},
+            {"rank": rank, "node": node, "device": device, "exit_code": 0, "signal": None}
+            | {"times": ENDED}
+            for rank, node, device in ((0, "a-1", 4), (1, "a-1", 5), (2, "a-2", 0), (3, "a-2", 1))
         ],
         "duration_s": 1.235,
         "folder": str(tmp_path),
@@ -103,10 +110,30 @@ def test_the_first_failure_as_json(tmp_path: Path) -> None:
         "device": 0,
         "exit_code": 139,
         "signal": 11,
+        "times": ENDED,
         "message": "1\n2\n3\n4\n5 \ufffd",
         "log": str(tmp_path / "rank.2.log"),
     }
     assert found.ranks[1] == RankEnd(rank=1, node="a-1", device=5, exit_code=None, signal=None)
+
+
+def test_a_followed_rank_has_times_by_one_clock(tmp_path: Path) -> None:
+    log = Arrivals()
+    for size, at in ((5, 3.0), (9, 3.1), (12, 8.0)):
+        log.note(size, at)
+    seen = progress((2, 1, 14.0), launcher=1)
+    seen.arrivals, seen.began = {"rank.2.log": log, "rank.3.log": Arrivals()}, {2: 1.0}
+    found = report(seen, tmp_path, a_2=5.0).ranks
+    day = "1970-01-01T00:00:0"
+    assert found[2].times == RankTimes(
+        started=f"{day}1.000+00:00",
+        first_output=f"{day}3.000+00:00",
+        last_output=f"{day}8.000+00:00",
+        silent_s=4.9,
+        silent_since=f"{day}3.100+00:00",
+        ended=f"{day}9.000+00:00",
+    )
+    assert found[3].times is None
 
 
 def test_the_earliest_end_counts_by_corrected_clocks(tmp_path: Path) -> None:

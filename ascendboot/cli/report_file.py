@@ -1,0 +1,315 @@
+"""`report`: one HTML file about a job, or a bundle with its logs and the output of tools."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json as json_module
+import re
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ascendboot.cli.common import JSON_HELP, end
+from ascendboot.cli.known_jobs import KnownJob, known_jobs, now, supervision
+from ascendboot.cli.report_page import Known, legible, page, page_values
+from ascendboot.cli.verbs import Call, verb
+from ascendboot.doctor.verdict import Layout, examine
+from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.launch.plan import rank_log
+from ascendboot.model.cluster import Cluster
+from ascendboot.model.files import write_atomically
+from ascendboot.model.names import counted
+from ascendboot.model.report import Finding, Outcome, StepResult
+from ascendboot.model.secrets import masked, without_secrets
+from ascendboot.setup.record import SetupRecord
+from ascendboot.state import State
+
+_OF_SETUP: Final = re.compile(r"\d{8}-\d{6}-(?:setup|check)-[0-9a-f]+")
+_MINE: Final = b'<meta name="generator" content="ascendboot report">'
+_FIRST: Final = 1 << 16
+_LAST: Final = 1 << 18
+"""Bytes of the beginning and of the end of each file in a bundle."""
+_WHOLE: Final = 1 << 25
+"""Bytes of all files in a bundle, before they are compressed."""
+_MOST_NAMED: Final = 5
+_GAP: Final = b"[ascendboot: %d bytes are left out here]\n"
+
+
+@verb(
+    help={
+        "job": "The job's id, as printed by train. Default: the last job, otherwise the last setup"
+        " or check",
+        "run": "Report a run of setup or check instead of a job: its id",
+        "output": "The file to write. Default: ascendboot-report-ID.html, or .tar.gz with --bundle",
+        "bundle": "Pack the report, logs and the output of tools into one .tar.gz, secrets masked",
+        "force": "Overwrite a file that is no report",
+        "inventory": "The inventory of the cluster: its leaf switches, and the secrets to mask",
+        "json": JSON_HELP,
+    }
+)
+def report(
+    _: object,
+    *,
+    job: str | None = None,
+    run: str | None = None,
+    output: str | None = None,
+    bundle: bool = False,
+    force: bool = False,
+    inventory: str | None = None,
+    json: bool = False,
+) -> None:
+    """Put what is known of a job into one HTML file.
+
+    Shows the cluster, findings, the cause of a failure, and the times of each
+    rank. Reads only files of the control machine: connects to no node.
+    Secrets of the inventory, and what looks like one, are masked.
+
+    Examples:
+      invoke report
+      invoke report --job 20260102-030405-train-7f3a --output fault.html
+      invoke report --bundle          with logs and the output of tools
+      invoke report --json | jq .report.verdict
+
+    Exit codes: 0 written, 1 a file could not be used, 2 no such job or run, or
+    the output is a file that is no report. No node is queried: never 4.
+    """
+    call = Call(inventory, 1, json)
+    cluster = call.cluster()
+    if job is not None and run is not None:
+        raise UsageError("--job: does not work with --run: leave out one of the two")
+    change = partial(_masked, secrets=cluster.secrets)
+    folders, known = _known(call.state, cluster, job, run)
+    values = legible(page_values(known), change)
+    name = f"ascendboot-report-{known.run_id}"
+    path = Path(output or f"{name}{'.tar.gz' if bundle else '.html'}")
+    _refuse_other(path, force=force)
+    left_out: list[dict[str, str]] = []
+    content = page(values).encode(errors="replace")
+    if bundle:
+        packed = Bundle(name, change, left_out)
+        packed.add("report.html", content)
+        packed.add("report.json", json_module.dumps(values, indent=1).encode())
+        content = packed.finished(_files(folders, known))
+    write_atomically(path, content)
+    call.screen.say(f"wrote {path}: {_what(known, content)}")
+    for each in left_out[:_MOST_NAMED]:
+        call.screen.say(f"  {each['name']}: {each['why']}", "yellow")
+    if (more := len(left_out) - _MOST_NAMED) > 0:
+        call.screen.say(f"  and {more} more: see LEFT-OUT.txt in the bundle", "yellow")
+    document = {"exit_code": 0, "file": str(path), "left_out": left_out, "report": values}
+    end(call.screen, 0, document if json else None)
+
+
+def _what(known: Known, content: bytes) -> str:
+    what = "of a job" if known.record else "of a setup or check"
+    return f"{what}, {counted((len(content) + 1023) >> 10, 'KiB').removesuffix('s')}"
+
+
+def _masked(text: str, secrets: Sequence[str]) -> str:
+    return without_secrets(masked(text, secrets))
+
+
+def _known(
+    state: State, cluster: Cluster, job_id: str | None, run_id: str | None
+) -> tuple[dict[str, Path], Known]:
+    """Return the folders to pack, by their name in a bundle, and what is known.
+
+    Raises:
+        UsageError: there is no such job or run.
+    """
+    results_of, results = _results(state, cluster, run_id)
+    found: KnownJob | None = None
+    if run_id is None:
+        try:
+            found = known_jobs(state, cluster, job_id)[0]
+        except UsageError:
+            if job_id is not None or not results_of:
+                raise
+    folder = found.folder if found else state.runs / results_of
+    folders = {"run": state.runs / folder.relative_to(state.runs).parts[0]}
+    if results_of:
+        folders["check"] = state.runs / results_of
+    job = found.final if found else None
+    verdict: tuple[str, ...] = ()
+    if found is not None and job is None:
+        examined = examine([folder], Layout.of_record(found.record), found.record)
+        verdict = tuple(line for each in examined.verdicts for line in each.lines())
+    applied: SetupRecord | None = None
+    with suppress(AscendbootError):  # of another version, or damaged: the rest is worth a report
+        document = state.applied(cluster.name)
+        applied = None if document is None else SetupRecord.from_json(document)
+    known = Known(
+        run_id=found.record.job_id if found else results_of,
+        made=now().isoformat(timespec="seconds"),
+        cluster=cluster,
+        applied=applied,
+        record=found.record if found else None,
+        job=job,
+        verdict=verdict,
+        results=results,
+        results_of=results_of,
+        outputs=_outputs(folders["check"], cluster) if results_of else {},
+        supervised=supervision(folder.parent) if found else None,
+        files={str(path.relative_to(folder)): path.stat().st_size for path in _below(folder)},
+    )
+    return folders, known
+
+
+def _results(
+    state: State, cluster: Cluster, run_id: str | None
+) -> tuple[str, tuple[StepResult, ...]]:
+    """Return the named or the last run of `setup` or `check` of this cluster, and its results.
+
+    Raises:
+        UsageError: it is named, and there is no such run.
+    """
+    runs = sorted((path.parent for path in state.runs.glob("*/report.json")), reverse=True)
+    for folder in runs if run_id is None else [state.runs / run_id]:
+        if folder.parent != state.runs or not _OF_SETUP.fullmatch(folder.name):
+            continue
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            document = json_module.loads((folder / "report.json").read_bytes())
+            if document["cluster"] == cluster.name:
+                return folder.name, tuple(_step_result(each) for each in document["results"])
+    if run_id is not None:
+        raise UsageError(
+            f'--run: "{run_id}" is no run of setup or check of {cluster.name} in {state.runs}; '
+            "ls there shows all runs"
+        )
+    return "", ()
+
+
+def _step_result(document: Mapping[str, Any]) -> StepResult:
+    names = ("node", "phase", "step", "detail", "duration_s")
+    finding = None
+    if "id" in document:
+        of_finding = {name: document[name] for name in ("id", "level", "remedy")}
+        finding = Finding(**of_finding, nodes=tuple(document["nodes"]), text=document["detail"])
+    return StepResult(
+        **{name: document[name] for name in names},
+        outcome=Outcome(document["outcome"]),
+        cause=finding,
+    )
+
+
+def _outputs(folder: Path, cluster: Cluster) -> dict[str, tuple[str, ...]]:
+    return {
+        node.name: tuple(
+            path.read_text(errors="replace") for path in sorted((folder / node.name).glob("*.txt"))
+        )
+        for node in cluster.nodes
+    }
+
+
+def _refuse_other(path: Path, *, force: bool) -> None:
+    """Refuse to overwrite a file that is no report.
+
+    Raises:
+        UsageError: there is such a file.
+    """
+    if force or not path.exists():
+        return
+    with path.open("rb") as file:
+        start = file.read(4096)
+    with suppress(OSError, EOFError, tarfile.TarError):
+        if start[:2] == b"\x1f\x8b":
+            with tarfile.open(path) as archive:
+                first = archive.next()
+                if first is not None and first.name.startswith("ascendboot-report-"):
+                    return
+    if _MINE not in start:
+        raise UsageError(f"{path}: exists and is no report; name another --output, or --force")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder; links are not followed."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_symlink():
+            continue
+        if path.is_dir():
+            yield from _below(path)
+        elif path.is_file() and path.name != "lock":
+            yield path
+
+
+def _files(folders: Mapping[str, Path], known: Known) -> list[tuple[str, Path]]:
+    """Return the files to pack with their names, the most important first."""
+    cause = known.job.cause if known.job else None
+    logs = {rank_log(rank) for rank in (cause.ranks if cause else ())}
+    found = [
+        (f"{name}/{path.relative_to(folder)}", path)
+        for name, folder in folders.items()
+        for path in _below(folder)
+    ]
+
+    def weight(item: tuple[str, Path]) -> tuple[bool, bool, str]:
+        path = item[1]
+        return path.name not in logs, path.name.startswith("rank."), item[0]
+
+    return sorted(found, key=weight)
+
+
+@dataclass
+class Bundle:
+    """A .tar.gz whose files hold no secrets; what does not fit is left out, and named."""
+
+    name: str
+    change: Callable[[str], str]
+    left_out: list[dict[str, str]]
+
+    def __post_init__(self) -> None:
+        self._buffer = io.BytesIO()
+        self._gzip = gzip.GzipFile(fileobj=self._buffer, mode="wb", mtime=0)
+        self._tar = tarfile.open(fileobj=self._gzip, mode="w")  # noqa: SIM115 - see finished
+        self._room = _WHOLE
+
+    def add(self, name: str, content: bytes) -> None:
+        """Add a file as it is."""
+        info = tarfile.TarInfo(f"{self.name}/{name}")
+        info.size, info.mode = len(content), 0o600
+        self._tar.addfile(info, io.BytesIO(content))
+        self._room -= len(content)
+
+    def finished(self, files: Iterable[tuple[str, Path]]) -> bytes:
+        """Add these files, masked and cut, and return the whole."""
+        for name, path in files:
+            if self._room < _FIRST + _LAST:
+                self._leave_out(name, "the bundle is full")
+                continue
+            try:
+                content, missing = _ends_of(path)
+            except OSError as error:
+                self._leave_out(name, f"could not be read: {error.strerror or error}")
+                continue
+            if missing:
+                self._leave_out(name, f"{missing} bytes in its middle are left out")
+            text = content.decode(errors="surrogateescape")
+            self.add(name, self.change(text).encode(errors="surrogateescape"))
+        lines = [f"{each['name']}: {each['why']}\n" for each in self.left_out]
+        self.add("LEFT-OUT.txt", "".join(lines or ["nothing\n"]).encode(errors="replace"))
+        self._tar.close()
+        self._gzip.close()
+        return self._buffer.getvalue()
+
+    def _leave_out(self, name: str, why: str) -> None:
+        self.left_out.append({"name": name, "why": why})
+
+
+def _ends_of(path: Path) -> tuple[bytes, int]:
+    """Return a file, or whole lines of its beginning and end, and how many bytes are missing."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= _FIRST + _LAST:
+            return file.read(_FIRST + _LAST), 0
+        first = file.read(_FIRST)
+        first = first[: first.rfind(b"\n") + 1]
+        file.seek(size - _LAST)
+        last = file.read(_LAST)
+        last = last[last.find(b"\n") + 1 :]
+    missing = size - len(first) - len(last)
+    return first + _GAP % missing + last, missing

@@ -1,0 +1,347 @@
+"""`report`: the page and the bundle, from values and from folders of the control machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from dataclasses import replace
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from ascendboot.cli.report_file import Bundle, report
+from ascendboot.cli.report_page import Known, legible, page, page_values
+from ascendboot.launch.plan import JobRecord, PlannedRank
+from ascendboot.model.cluster import Cluster, Device, Node, NodeClocks, Parallel, SshAccess
+from ascendboot.model.job import (
+    CauseKind,
+    FirstFailure,
+    Followed,
+    JobCause,
+    JobReport,
+    JobState,
+    RankEnd,
+    RankTimes,
+)
+from ascendboot.model.report import Finding, Outcome, StepResult
+from ascendboot.model.secrets import masked
+from ascendboot.supervise.core import Core
+from ascendboot.supervise.history import Supervision
+from ascendboot.supervise.policy import Limits
+from tests.unit.cli.calls import called
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+INVENTORY = """\
+cluster: lab
+nodes:
+  a-1: {address: 192.0.2.11, devices: [{device_id: 0}]}
+  a-2: {address: 192.0.2.12, devices: [{device_id: 0}]}
+env: {HF_TOKEN: planted-secret-value}
+"""
+
+
+def cluster(nodes: int = 16, devices: int = 8) -> Cluster:
+    names = [f"atlas-{number:02}" for number in range(1, nodes + 1)]
+    made = [
+        Node(
+            name=name,
+            address=f"192.0.2.{number}",
+            cluster_address=f"192.0.2.{number}",
+            server_id=name,
+            ssh=SshAccess(user="root"),
+            devices=tuple(Device(device) for device in range(devices)),
+            leaf=f"leaf-{'ab'[number % 2]}",
+        )
+        for number, name in enumerate(names, 1)
+    ]
+    return Cluster(name="big", nodes=tuple(made), primary_name=names[0], source="big.yaml")
+
+
+def record(of: Cluster) -> JobRecord:
+    ranks = [(node.name, device.device_id) for node in of.nodes for device in node.devices]
+    return JobRecord(
+        job_id="20260102-030405-train-ab12",
+        cluster=of.name,
+        job_folder=PurePosixPath("/var/lib/ascendboot/big/jobs/j"),
+        nodes=tuple(node.name for node in of.nodes),
+        ranks=tuple(PlannedRank(n, *place, place[1]) for n, place in enumerate(ranks)),
+        started_on=(of.primary_name,),
+        grace_s=3.0,
+        command_line="mpirun main.py",
+        started="2026-01-02T03:04:05.000+00:00",
+        clocks=NodeClocks(),
+    )
+
+
+def at(second: float) -> str:
+    return f"2026-01-02T03:{4 + int(5 + second) // 60:02}:{(5 + second) % 60:06.3f}+00:00"
+
+
+def failed(of: JobRecord, *, rank: int = 77, words: str = "ValueError: loss is nan") -> JobReport:
+    ends = []
+    for place in of.ranks:
+        last = 40.0 if place.rank == rank else 58.0
+        times = RankTimes(
+            started=at(1.0 + place.rank / 100),
+            first_output=at(3.0 + place.rank / 50),
+            last_output=at(last),
+            silent_s=60.0 - last,
+            silent_since=at(last - 30.0),
+            ended=at(60.0 if place.rank == rank else 61.0 + place.rank / 100),
+        )
+        code = 1 if place.rank == rank else 143
+        signal = None if place.rank == rank else 15
+        end = RankEnd(
+            rank=place.rank,
+            node=place.node,
+            device=place.device_id,
+            exit_code=code,
+            signal=signal,
+            times=times,
+        )
+        ends.append(end)
+    bad = ends[rank]
+    others = tuple(end.rank for end in ends if end.rank != rank)
+    return JobReport(
+        job_id=of.job_id,
+        state=JobState.FAILED,
+        exit_code=1,
+        started=of.started,
+        command=of.command_line,
+        first_failure=FirstFailure(**vars(bad), message=f"step 40\n{words}", log="rank.77.log"),
+        ranks=tuple(ends),
+        duration_s=62.5,
+        folder=".ascendboot/runs/x",
+        cause=JobCause(
+            kind=CauseKind.RANK,
+            title=f"{bad.node}: rank {rank} on device {bad.device} failed first, with exit code 1",
+            ranks=(rank,),
+            nodes=(bad.node,),
+            device=bad.device,
+            words=words,
+            why="no other rank failed on its own",
+            devices=(f"{bad.node} device {bad.device}: its link was down 3 times",),
+            followed=(Followed(others, "ended with the job"),),
+        ),
+    )
+
+
+def result(node: str, words: str, remedy: str = "Replace it", level: Any = "error") -> StepResult:
+    outcome = Outcome.BLOCKED if level == "error" else Outcome.OK
+    finding = Finding("device-health", level, (node,), words, remedy)
+    return StepResult(node, "judge", "devices", outcome, f"{words}. {remedy}.", cause=finding)
+
+
+def known(of: Cluster, **others: Any) -> Known:
+    return Known(run_id="run-1", made="2026-01-02T04:00:00+00:00", cluster=of, **others)
+
+
+def failed_on_16() -> Known:
+    of = cluster()
+    job = record(of)
+    return known(
+        of,
+        record=job,
+        job=failed(job),
+        results=(
+            result("atlas-03", "device 5 is missing from npu-smi info -m"),
+            result("atlas-07", "the driver is older than on the others", "Upgrade it", "warning"),
+        ),
+        results_of="20260102-030000-check-0001",
+        outputs={"atlas-01": ["| npu-smi 24.1.0     Version: 24.1.0    |\n"]},
+        files={"job.json": 100},
+    )
+
+
+class Tags(HTMLParser):
+    """What a browser would find in a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+
+def test_a_failed_job_on_16_nodes_is_drawn_with_what_is_bad() -> None:
+    values = page_values(failed_on_16())
+    nodes = {node["node"]: node for node in values["cluster"]["nodes"]}
+    assert len(nodes) == 16
+    bad = [
+        (name, device["device"], device["rank"])
+        for name, node in nodes.items()
+        for device in node["devices"]
+        if device["level"] == "error"
+    ]
+    assert bad == [("atlas-03", 5, 21), ("atlas-10", 5, 77)]
+    levels = {name: node["level"] for name, node in nodes.items() if node["level"] != "ok"}
+    assert levels == {"atlas-03": "error", "atlas-07": "warning"}
+    red = [
+        (link["node"], link["leaf"])
+        for link in values["cluster"]["links"]
+        if link["level"] == "error"
+    ]
+    assert (values["cluster"]["leaves"], red) == (["leaf-a", "leaf-b"], [("atlas-10", "leaf-a")])
+    row = values["timeline"]["rows"][77]
+    assert row["after"] == {
+        "started": "1.8 s",
+        "first_output": "4.5 s",
+        "last_output": "40.0 s",
+        "silent_since": "10.0 s",
+        "ended": "60.0 s",
+    }
+    assert row["words"] == "ended with 1, the cause; at most 20 s without output"
+    assert values["findings"][0] == {
+        "level": "error",
+        "id": "device-health",
+        "nodes": "atlas-03",
+        "text": "device 5 is missing from npu-smi info -m.",
+        "remedy": "Replace it",
+    }
+    assert values["results_when"] == "before"
+    assert ["version of driver", "24.1.0 (atlas-01)"] in values["inventory"]
+    assert ["longest silence", "20 s (rank 77)"] in values["figures"]
+    assert json.loads(json.dumps(values)) == values
+    text = page(values)
+    assert "rank 77 on device 5 failed first" in text
+    assert Tags(text).tags.count("line") == 16
+
+
+def test_what_a_hostile_node_printed_is_text_and_nothing_is_loaded_or_run() -> None:
+    of = cluster(2, 1)
+    evil = replace(of, source=HOSTILE, nodes=tuple(replace(n, leaf=HOSTILE) for n in of.nodes))
+    job = record(evil)
+    seen = known(
+        evil,
+        record=job,
+        job=replace(failed(job, rank=1, words=HOSTILE), notes=(HOSTILE,)),
+        results=(result("atlas-01", HOSTILE, HOSTILE),),
+        results_of=HOSTILE,
+        outputs={"atlas-01": [f"@@ x_version 0 9\n{HOSTILE}\n"]},
+        files={HOSTILE: 1},
+    )
+    values = legible(page_values(seen), lambda text: text)
+    text = page(values)
+    found = Tags(text)
+    assert not {"script", "img", "link", "iframe", "object"} & set(found.tags)
+    assert not [
+        name for name, _ in found.attributes if name.startswith("on") or name in ("src", "style")
+    ]
+    assert {value for name, value in found.attributes if name == "href" and value} <= {
+        f"#{part}" for part in ("verdict", "cluster", "timeline", "findings", "inventory", "files")
+    }
+    assert "default-src 'none'; style-src 'sha256-" in text.replace("&#39;", "'")
+    assert "http:" not in text
+    assert "https:" not in text
+
+
+def test_secrets_and_control_characters_are_in_no_text() -> None:
+    job = record(cluster(2, 1))
+    words = "planted-secret-value \x1b[31m API_KEY=other-secret"
+    seen = known(cluster(2, 1), record=job, job=failed(job, rank=1, words=words))
+    change = partial(masked, secrets=["planted-secret-value"])
+    text = page(legible(page_values(seen), change))
+    assert "planted-secret" not in text
+    assert "\x1b" not in text
+    assert "***" in text
+
+
+def test_a_job_without_a_report_and_a_cluster_without_anything() -> None:
+    of = cluster(2, 1)
+    values = page_values(known(of, record=record(of), verdict=("rank 1 failed first",)))
+    assert ["state", "no final report"] in values["figures"]
+    assert "This job has no final report yet" in page(values)
+    assert "No run of <code>setup</code>" in page(page_values(known(replace(of, nodes=()))))
+
+
+def test_generations_of_a_supervised_job_are_on_a_timeline() -> None:
+    core = Core(["atlas-01", "atlas-02"], 1, Parallel(), Limits(), on_event=lambda _event: None)
+    events = (
+        {"event": "launching", "generation": 1, "nodes": ["atlas-01", "atlas-02"], "time": at(0)},
+        {"event": "cause", "generation": 1, "kind": "npu-fault", "words": HOSTILE, "time": at(30)},
+        {"event": "diagnosing", "generation": 1, "words": "", "time": at(30)},
+        {"event": "launching", "generation": 2, "nodes": ["atlas-01"], "time": at(30)},
+        {"event": "done", "generation": 2, "words": "the job has completed", "time": at(40)},
+    )
+    seen = Supervision(
+        job_id="j",
+        core=core,
+        events=tuple({"node": "", "words": "", **event} for event in events),
+        exit_codes={1: 137, 2: 0},
+        is_followed=False,
+    )
+    values = page_values(known(cluster(2, 1), supervised=seen))
+    rows = values["supervision"]["rows"]
+    assert [(row["left"], row["width"], row["exit_code"]) for row in rows] == [
+        (0.0, 75.0, 137),
+        (75.0, 25.0, 0),
+    ]
+    assert "g2 on atlas-01" in page(values)
+
+
+def test_a_bundle_is_masked_bounded_and_says_what_it_lacks(tmp_path: Path) -> None:
+    big = tmp_path / "rank.0.log"
+    big.write_bytes(b"first\n" + b"planted \xff line\n" * 200_000 + b"last\n")
+    left_out: list[dict[str, str]] = []
+    bundle = Bundle("ascendboot-report-x", partial(masked, secrets=["planted"]), left_out)
+    content = bundle.finished([("run/rank.0.log", big), ("run/gone", tmp_path / "gone")])
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        files = {
+            member.name: (archive.extractfile(member) or io.BytesIO()).read()
+            for member in archive.getmembers()
+        }
+    log = files["ascendboot-report-x/run/rank.0.log"]
+    assert log.startswith(b"first\n*** \xff line\n")
+    assert log.endswith(b"*** \xff line\nlast\n")
+    assert b"bytes are left out here" in log
+    assert b"planted" not in log
+    assert [each["name"] for each in left_out] == ["run/rank.0.log", "run/gone"]
+    assert b"run/gone: could not be read" in files["ascendboot-report-x/LEFT-OUT.txt"]
+
+
+def test_the_verb_writes_a_run_of_check_and_overwrites_only_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lab.yaml").write_text(INVENTORY)
+    run = tmp_path / ".ascendboot/runs/20260102-030405-check-00ab"
+    (run / "a-1").mkdir(parents=True)
+    words = "a-1: device 0 is Alarm: planted-secret-value"
+    results = [replace(result("a-1", words), detail=words).to_json()]
+    (run / "report.json").write_text(json.dumps({"cluster": "lab", "results": results}))
+    (run / "a-1/01.txt").write_text("$ npu-smi\nHF_TOKEN=planted-secret-value\n")
+    (run / "a-1/link.txt").symlink_to("/etc/passwd")
+    answer = called("report --inventory lab.yaml --json --output page.html", tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    document = json.loads(answer.stdout)
+    assert (document["file"], document["exit_code"]) == ("page.html", 0)
+    assert document["report"]["findings"][0]["text"] == "device 0 is Alarm: ***"
+    assert "planted" not in (tmp_path / "page.html").read_text() + answer.stdout
+
+    other = tmp_path / "notes.html"
+    other.write_text("mine")
+    flags: dict[str, Any] = {"inventory": "lab.yaml", "run": run.name}
+    report(Context(), output="page.html", **flags)
+    with pytest.raises(Exit, match=r"notes.html: exists and is no report") as refused:
+        report(Context(), output="notes.html", **flags)
+    assert refused.value.code == 2
+    assert other.read_text() == "mine"
+    for _ in range(2):  # the second time it overwrites its own bundle
+        report(Context(), bundle=True, **flags)
+    with tarfile.open(tmp_path / f"ascendboot-report-{run.name}.tar.gz") as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+        texts = b"".join(f.read() for m in archive if (f := archive.extractfile(m)))
+    assert [name for name in names if "run/" in name] == ["run/a-1/01.txt", "run/report.json"]
+    assert b"planted" not in texts
+    with pytest.raises(Exit, match='no job "20260102-030405-train-ab12" was started from here'):
+        report(Context(), job="20260102-030405-train-ab12", inventory="lab.yaml")
