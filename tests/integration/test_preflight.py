@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.checks.collective.run import Preflight, meet, preflight_plan, preflight_result
+from ascendboot.checks.collective.run import (
+    Preflight,
+    Runner,
+    meet,
+    preflight_plan,
+    preflight_result,
+)
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.run import run
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest
@@ -45,9 +51,8 @@ def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Pre
         yield
         assert not (cluster.base / "jobs" / plan.job_id).exists()
 
-    return meet(
-        request(cluster, python),
-        cluster.transports,
+    runner = Runner(
+        transports=cluster.transports,
         folder=cluster.runs,
         interrupts=Interrupts(),
         known=known,
@@ -55,6 +60,7 @@ def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Pre
         tell=print,
         forks=4,
     )
+    return meet(request(cluster, python), runner)
 
 
 def interpreter(folder: Path, before: str, options: str = "") -> Path:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascendboot.checks.collective import rank as rank_module
-from ascendboot.checks.collective.findings import DOING, rank_notes
+from ascendboot.checks.collective.findings import DOING, RankNotes, rank_notes
 from ascendboot.ranktable.formats.servers import RankedDevice, RankTable, Server
 
 DEVICE = RankedDevice(device_id=4, device_ip="198.19.0.1", rank_id=0)
@@ -127,3 +130,86 @@ def test_ranks_that_the_library_numbers_differently_are_refused() -> None:
     message = "it is rank 0 of 1 to MPICH, rank 3 of 4 to"
     with pytest.raises(rank_module.OtherNumbersError, match=message):
         rank_module.check_numbers(group, {"RANK": "3", "WORLD_SIZE": "4"})
+
+
+def outcome(tmp_path: Path, device: str, *changes: tuple[str, str]) -> RankNotes:
+    """What a rank notes of its device, with something of the program or its modules changed."""
+    text = Path(rank_module.__file__).read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    program = tmp_path / "preflight.py"
+    program.write_text(text)
+    argv = [sys.executable, str(program), "device"]
+    env = {**os.environ, "DEVICE_ID": device, "RANK_TABLE_FILE": "/x", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    return rank_notes(done.stdout)
+
+
+def test_a_device_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+    found = outcome(tmp_path, "1")
+    assert (found.failed, (found.measured or {})["by"]) == ("", "processor")
+    assert all((found.measured or {})[what] > 0 for what in ("product", "memory"))
+
+
+LAB = 'LAB_NPU = "/usr/local/Ascend/lab/npu-load"'
+
+
+@pytest.mark.parametrize(
+    ("change", "failed"),
+    [
+        (("    times, side", "    os.abort()\n    times, side"), "no message (signal 6)"),
+        (("!= right", "== right"), "WrongProductError: the matrix product is wrong (code 1)"),
+        (('"device": 150.0', '"device": 0.01'), "no result within 0.01 s"),
+        ((LAB, 'LAB_NPU = "/bin/false"'), "OSError (code 1)"),
+    ],
+)
+def test_why_a_device_does_not_compute(
+    tmp_path: Path, change: tuple[str, str], failed: str
+) -> None:
+    found = outcome(tmp_path, "1", change)
+    assert found.measured is None
+    assert found.failed.endswith(failed)
+
+
+TORCH = """\
+float16 = float32 = npu = None
+class Npu:
+    def __getattr__(self, name): return lambda *_: None
+class Tensor:
+    def __init__(self, *_, **__): pass
+    def __eq__(self, other): return self
+    def copy_(self, other): pass
+    def all(self): return self
+    def item(self): return True
+npu, ones, randn, zeros, empty_like = Npu(), Tensor, Tensor, Tensor, Tensor
+def matmul(a, b): return a
+"""
+
+
+def test_an_npu_is_measured_where_torch_npu_is(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(TORCH)
+    (tmp_path / "torch_npu.py").write_text("")
+    found = outcome(tmp_path, "1")
+    assert (found.failed, (found.measured or {})["by"]) == ("", "NPU")
+
+
+def test_two_nodes_exchange_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(rank_module.sockets_here, "127.0.0.1", port, 0)
+        second = pool.submit(rank_module.sockets_here, "127.0.0.1", port, 1)
+    assert (first.result(), second.result()["bandwidth"] > 0) == ({}, True)
+    pairs = json.dumps([["127.0.0.1", port, [0, 1]]])
+    for rank, local in (("2", "0"), ("1", "1")):  # of no pair, and not the first of its node
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", local)
+        assert rank_module.pair_here("processor", pairs) == {}
+
+
+def test_a_partner_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_module, "MEET_S", 0.1)
+    with pytest.raises(OSError, match="no connection to 127"):
+        rank_module.sockets_here("127.0.0.1", 1, 1)
