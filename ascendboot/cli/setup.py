@@ -117,7 +117,7 @@ def check(
     Examples:
       invoke check --inventory two-node.yaml  check a cluster
       invoke check --all-pairs                test all pairs of NPUs
-      invoke check --level full               also measure devices and pairs of nodes
+      invoke check --level full               also measure devices and pairs
       invoke check --collective               also check that ranks communicate
       invoke check --json | jq '.results[] | select(.level == "error")'
 

@@ -394,7 +394,9 @@ def measure(what: str, words: list[str]) -> None:
     The rank itself ends well, so that the launcher does not end the others. A process that hangs
     in the driver cannot be waited for.
     """
-    env = {n: v for n, v in os.environ.items() if n != "RANK_TABLE_FILE" and n[:3] != "CM_"}
+    # Each pair makes its own group; with those of torchrun, PyTorch would join the group of all.
+    others = ("RANK_TABLE_FILE", "CM_", "TORCHELASTIC_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     env.setdefault("HCCL_CONNECT_TIMEOUT", "120")
     argv = [sys.executable, sys.argv[0], "here", what, *words]
     with subprocess.Popen(argv, env=env, stdout=-1, stderr=-1, universal_newlines=True) as here:
@@ -558,13 +560,14 @@ def sockets_here(address: str, port: int, place: int) -> dict[str, Any]:
             connection = door.accept()[0]
         with connection:
             connection.settimeout(MEET_S)
-            connection.sendall(received(connection, len(data)))
+            connection.sendall(connection.makefile("rb").read(len(data)))
         return {}
     with connected(address, port) as connection:
         began_s = time.perf_counter()
         connection.sendall(data)
-        if received(connection, len(data)) != data:
-            raise WrongProductError("the data are wrong on arrival")
+        back = connection.makefile("rb").read(len(data))
+        if back != data:
+            raise WrongProductError(f"{len(back)} of {len(data)} bytes came back, or wrong ones")
         return {"bandwidth": 2 * len(data) / (time.perf_counter() - began_s) / 1e9}
 
 
@@ -582,21 +585,6 @@ def connected(address: str, port: int) -> socket.socket:
             if time.monotonic() > until:
                 raise OSError(f"no connection to {address} port {port}: {error}") from error
             time.sleep(0.1)
-
-
-def received(connection: socket.socket, size: int) -> bytearray:
-    """As many bytes from a connection.
-
-    Raises:
-        OSError: it ended before.
-    """
-    data = bytearray()
-    while len(data) < size:
-        part = connection.recv(1 << 20)
-        if not part:
-            raise OSError(f"the connection ended after {len(data)} of {size} bytes")
-        data += part
-    return data
 
 
 if __name__ == "__main__":
