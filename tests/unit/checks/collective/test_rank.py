@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -132,22 +132,25 @@ def test_ranks_that_the_library_numbers_differently_are_refused() -> None:
         rank_module.check_numbers(group, {"RANK": "3", "WORLD_SIZE": "4"})
 
 
-def outcome(tmp_path: Path, device: str, *changes: tuple[str, str]) -> RankNotes:
-    """What a rank notes of its device, with something of the program or its modules changed."""
+def outcome(
+    tmp_path: Path, *changes: tuple[str, str], words: Sequence[str] = ("device",)
+) -> RankNotes:
+    """What rank 1 notes of a measurement, with something of the program or its modules changed."""
     text = Path(rank_module.__file__).read_text()
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
     program = tmp_path / "preflight.py"
     program.write_text(text)
-    argv = [sys.executable, str(program), "device"]
-    env = {**os.environ, "DEVICE_ID": device, "RANK_TABLE_FILE": "/x", "PYTHONPATH": str(tmp_path)}
+    argv = [sys.executable, str(program), *words]
+    env = {"DEVICE_ID": "1", "RANK": "1", "RANK_TABLE_FILE": "/x", "PYTHONPATH": str(tmp_path)}
+    env |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "CM_CHIEF_IP": "192.0.2.1"}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
     return rank_notes(done.stdout)
 
 
 def test_a_device_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
-    found = outcome(tmp_path, "1")
+    found = outcome(tmp_path)
     assert (found.failed, (found.measured or {})["by"]) == ("", "processor")
     assert all((found.measured or {})[what] > 0 for what in ("product", "memory"))
 
@@ -167,7 +170,7 @@ LAB = 'LAB_NPU = "/usr/local/Ascend/lab/npu-load"'
 def test_why_a_device_does_not_compute(
     tmp_path: Path, change: tuple[str, str], failed: str
 ) -> None:
-    found = outcome(tmp_path, "1", change)
+    found = outcome(tmp_path, change)
     assert found.measured is None
     assert found.failed.endswith(failed)
 
@@ -187,11 +190,27 @@ def matmul(a, b): return a
 """
 
 
-def test_an_npu_is_measured_where_torch_npu_is(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text(TORCH)
+DISTRIBUTED = """\
+import os
+assert not {"RANK_TABLE_FILE", "CM_CHIEF_IP", "TORCHELASTIC_USE_AGENT_STORE"} & {*os.environ}
+def init_process_group(backend, *, init_method, rank, world_size, timeout):
+    assert (backend, init_method, rank, world_size) == ("hccl", "tcp://[fd00::1]:61001", 0, 2)
+def all_reduce(data): pass
+destroy_process_group = lambda: None
+"""
+
+
+def test_npus_are_measured_where_torch_npu_is(tmp_path: Path) -> None:
+    """With a stand-in for torch: the calls are those of its documentation, the NPU is not there."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text(TORCH)
+    (tmp_path / "torch/distributed.py").write_text(DISTRIBUTED)
     (tmp_path / "torch_npu.py").write_text("")
-    found = outcome(tmp_path, "1")
+    found = outcome(tmp_path)
     assert (found.failed, (found.measured or {})["by"]) == ("", "NPU")
+    pairs = json.dumps([["fd00::1", 61001, [1, 3]], ["fd00::2", 61001, [0, 2]]])
+    found = outcome(tmp_path, words=("pair", "NPU", pairs))
+    assert (found.failed, [*(found.measured or {})]) == ("", ["bandwidth"])
 
 
 def test_two_nodes_exchange_data(monkeypatch: pytest.MonkeyPatch) -> None:
