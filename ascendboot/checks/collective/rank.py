@@ -557,7 +557,10 @@ def sockets_here(address: str, port: int, place: int) -> dict[str, Any]:
             door.bind((address, port))
             door.listen(1)
             door.settimeout(MEET_S)
-            connection = door.accept()[0]
+            try:
+                connection = door.accept()[0]
+            except socket.timeout as error:  # noqa: UP041 - another class before Python 3.10
+                raise OSError(f"the other node did not connect within {MEET_S:g} s") from error
         with connection:
             connection.settimeout(MEET_S)
             connection.sendall(connection.makefile("rb").read(len(data)))

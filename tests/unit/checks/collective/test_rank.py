@@ -232,3 +232,5 @@ def test_a_partner_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_module, "MEET_S", 0.1)
     with pytest.raises(OSError, match="no connection to 127"):
         rank_module.sockets_here("127.0.0.1", 1, 1)
+    with pytest.raises(OSError, match=r"the other node did not connect within 0\.1 s"):
+        rank_module.sockets_here("127.0.0.1", 0, 0)
