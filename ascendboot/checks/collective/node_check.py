@@ -166,13 +166,13 @@ def _slow_ranks(rates: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[int, f
     Ranks share the processors and the memory of their node, so there only twice is slow, and only
     of the product.
     """
-    found = {}
+    found: dict[str, dict[int, float]] = {}
     for by, ranks in grouped((own["by"], rank) for rank, own in rates.items()).items():
         least = SLOW if by == "NPU" else FAR_TOO_SLOW
         for what in ("product", "memory") if by == "NPU" else ("product",):
             slow = slow_ones({rank: rates[rank][what] for rank in ranks})
             if slow := {rank: times for rank, times in slow.items() if times > least}:
-                found[what] = slow
+                found[what] = {**found.get(what, {}), **slow}
     return found
 
 

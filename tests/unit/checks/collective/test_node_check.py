@@ -13,6 +13,7 @@ from ascendboot.checks.collective.findings import RankNotes
 from ascendboot.checks.collective.node_check import (
     Isolated,
     NodeCheck,
+    _of_rates,
     check_all,
     isolate,
     slow_ones,
@@ -159,6 +160,15 @@ def test_processors_are_no_npus_and_only_twice_is_slow() -> None:
     text = "no torch_npu where ranks run: the processors computed, the NPUs were not tested"
     assert lines(check) == [("node-no-torch-npu", "warning", (ONE, TWO), text)]
     assert words[1].startswith("pair processor ")
+
+
+def test_npus_are_not_compared_with_processors() -> None:
+    """Of six ranks three are on processors, and one of each kind is far too slow."""
+    slots = tuple(SLOTS[rank % 4] for rank in range(6))
+    rates = {rank: npu(product) for rank, product in enumerate((300.0, 301.0, 50.0))}
+    rates |= {rank + 3: {**own, "by": "processor"} for rank, own in rates.items()}
+    found = [f.text.partition(":")[0] for f in _of_rates(slots, rates) if f.level == "error"]
+    assert found == ["device 4", "device 5"]
 
 
 def test_a_failed_pair_of_two_nodes_blames_none() -> None:
