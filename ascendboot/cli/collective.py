@@ -1,4 +1,4 @@
-"""The collective preflight, for `train --preflight` and `check --collective`."""
+"""Ranks before a job: `train --preflight`, `check --collective` and `check --level full`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import PurePosixPath
 
-from ascendboot.checks.collective.run import Preflight, meet
+from ascendboot.checks.collective.findings import Notes, read_notes
+from ascendboot.checks.collective.node_check import NodeCheck, check_all, not_run, skipped
+from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
 from ascendboot.checks.finding import error as error_of
+from ascendboot.checks.finding import in_order
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, work_side
 from ascendboot.console.screen import Screen
-from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, UnreachableError
+from ascendboot.errors import (
+    AscendbootError,
+    InterruptedRunError,
+    LaunchError,
+    NodeError,
+    UnreachableError,
+)
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.launch.plan import (
     PLAN_FILE,
@@ -25,9 +34,10 @@ from ascendboot.launch.plan import (
     preflight_id,
     record_of,
 )
-from ascendboot.model.cluster import NodeClocks
+from ascendboot.model.cluster import Cluster, NodeClocks
+from ascendboot.model.job import JobReport
 from ascendboot.model.report import StepResult
-from ascendboot.readiness.ready import check_readiness, job_request
+from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import Run
@@ -35,6 +45,8 @@ from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import connect_all
 
 PHASE = "collective"
+NODE_CHECK = "node-check"
+"""Phase, and the beginning of the names of its folders in that of the run."""
 
 
 def promises(what: str) -> tuple[str, str]:
@@ -75,10 +87,16 @@ def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult]
     """
     cluster = session.cluster
     names = tuple(node.name for node in cluster.nodes)
-    screen.working("Check communication between ranks")
     try:
-        transports = _sides(session)
-        ended = _meet(session, _request(session, transports), transports, screen)
+        transports, errors = _sides(session)
+        if lost := [name for name in names if name not in session.hosts]:
+            raise LaunchError(f"not all nodes are reachable: {', '.join(lost)}")
+        for error in errors.values():
+            raise error
+        ready, request = _request(session, *_applied(session), transports)
+        if ready.problems:
+            raise LaunchError("; ".join(ready.problems))
+        ended = _meet(session, request, transports, screen)
     except AscendbootError as error:
         screen.rest()
         words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
@@ -91,9 +109,92 @@ def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult]
     return found(PHASE, "allreduce", well, ended.findings), False
 
 
+def check_nodes(session: Session, screen: Screen) -> tuple[list[StepResult], bool]:
+    """Measure devices and pairs of nodes; return results and whether it was interrupted.
+
+    Nodes that are not ready for a job, or that a job uses, take no part.
+    """
+    names = tuple(node.name for node in session.cluster.nodes)
+    try:
+        transports, errors = _sides(session)
+        request, left_out = _idle_part(session, transports, errors)
+        checked = _check_nodes(session, request, transports, screen)
+    except AscendbootError as error:
+        screen.rest()
+        words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
+        return found(NODE_CHECK, "devices", {}, [not_run(names, words)]), False
+    screen.rest()
+    findings = in_order([*checked.findings, *skipped(left_out)])
+    document = {**checked.to_json(), "findings": [asdict(finding) for finding in findings]}
+    session.run.write_json(f"{NODE_CHECK}.json", document)
+    bad = {name for finding in findings if finding.level == "error" for name in finding.nodes}
+    well = {n: line for n, line in checked.words(request.placement).items() if n not in bad}
+    results = found(NODE_CHECK, "devices", {}, findings) + found(NODE_CHECK, "devices", well, [])
+    return results, checked.interrupted
+
+
+def _check_nodes(
+    session: Session, request: LaunchRequest, transports: Mapping[str, Transport], screen: Screen
+) -> NodeCheck:
+    folder, rounds = session.run.folder / PREFLIGHT, 0
+
+    def start(words: tuple[str, ...]) -> tuple[Notes, JobReport]:
+        nonlocal rounds
+        rounds += 1
+        what = "Measure every device" if words[0] == "device" else "Exchange data within pairs"
+        screen.working(f"{what} (round {rounds} of the node check)")
+        report = runner.run(program_plan(request, words, grace_s=1.0))
+        notes = read_notes(folder, range(request.placement.world_size))
+        if folder.exists():
+            folder.rename(folder.with_name(f"{NODE_CHECK}-{rounds}"))
+        return notes, report
+
+    with _runner(session, transports, screen, "node check") as runner:
+        return check_all(request, start, session.cluster.chief_port + 1)
+
+
+def _idle_part(
+    session: Session, transports: Mapping[str, Transport], errors: Mapping[str, NodeError]
+) -> tuple[LaunchRequest, Mapping[str, str]]:
+    """Return the request of a job on all nodes that could start one, and why others are left out.
+
+    Raises:
+        LaunchError: the primary is left out, setup was not run from here, or is outdated.
+    """
+    cluster, applied = _applied(session)
+    primary = cluster.primary_name
+    reasons = {name: error.message for name, error in errors.items()}
+    while primary not in reasons:
+        others = [n.name for n in cluster.nodes if n.name not in reasons and n.name != primary]
+        part = applied.part_of(cluster, [primary, *others])
+        ready, request = _request(session, *part, transports)
+        if not ready.problems and not ready.leftovers:
+            # Each pair makes its own group: neither a rank table nor CM_ variables may be set.
+            return replace(request, rank_table=None, rank_table_sha256="", chief={}), reasons
+        left = {
+            name: f"job {it.job_id} left processes" for it in ready.leftovers for name in it.pids
+        }
+        if not ready.unready and not left:
+            raise LaunchError("; ".join((*ready.problems, *ready.left)))
+        reasons |= {**left, **ready.unready}
+    raise LaunchError(f"the primary, {primary}, cannot take part: {reasons[primary]}")
+
+
 def _meet(
     session: Session, request: LaunchRequest, transports: Mapping[str, Transport], screen: Screen
 ) -> Preflight:
+    with _runner(session, transports, screen, "preflight") as runner:
+        ended = meet(request, runner)
+    document = {**ended.report.to_json(), "findings": [asdict(f) for f in ended.findings]}
+    session.run.write_json("preflight.json", document)
+    return ended
+
+
+@contextmanager
+def _runner(
+    session: Session, transports: Mapping[str, Transport], screen: Screen, what: str
+) -> Iterator[Runner]:
+    """Provide what runs preflights; Ctrl-C ends them."""
     interrupts, folder = Interrupts(), session.run.folder / PREFLIGHT
 
     @contextmanager
@@ -106,10 +207,9 @@ def _meet(
             yield
         (folder / PLAN_FILE).unlink()
 
-    with on_interrupt(interrupts.press, screen, *promises("preflight")):
-        ended = meet(
-            request,
-            transports,
+    with on_interrupt(interrupts.press, screen, *promises(what)):
+        yield Runner(
+            transports=transports,
             folder=folder,
             interrupts=interrupts,
             known=known,
@@ -117,25 +217,19 @@ def _meet(
             tell=screen.error,
             forks=session.forks,
         )
-    document = {**ended.report.to_json(), "findings": [asdict(f) for f in ended.findings]}
-    session.run.write_json("preflight.json", document)
-    return ended
 
 
-def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchRequest:
-    """Build the request of `train` for the preflight script.
+def _request(
+    session: Session,
+    cluster: Cluster,
+    applied: SetupRecord,
+    transports: Mapping[str, Transport],
+) -> tuple[Readiness, LaunchRequest]:
+    """Query the nodes, and build the request of `train` for the preflight script.
 
     Raises:
-        LaunchError: the nodes have changed since setup, or setup was not run from here.
         InventoryError: the code on the control machine cannot be read.
     """
-    cluster, document = session.cluster, session.state.applied(session.cluster.name)
-    if document is None:
-        raise LaunchError("the cluster was not set up from here; run setup")
-    applied = SetupRecord.from_json(document)
-    if outdated := applied.why_outdated(cluster):
-        raise LaunchError(f"{outdated}; run setup again")
-    cluster = cluster.with_leaves(applied.leaves)
     script = resources.files("ascendboot.checks.collective").joinpath("rank.py")
     with resources.as_file(script) as file:
         ready = check_readiness(
@@ -147,32 +241,41 @@ def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchReq
             forks=session.forks,
             sending=code_sender(cluster, threading.Event()),
         )
-        if ready.problems:
-            raise LaunchError("; ".join(ready.problems))
         anywhere = replace(ready, is_copied=True, script=PurePosixPath(file.name))
-        return job_request(
+        return ready, job_request(
             cluster, applied, anywhere, script=str(file), job_id=session.run.run_id, grace_s=0.0
         )
 
 
-def _sides(session: Session) -> Mapping[str, Transport]:
-    """Return the workload sides of all nodes, over the open connections.
+def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
+    """Return the cluster as `setup` left it, and its record.
 
     Raises:
-        NodeError: a node is not connected, or its container cannot be entered.
+        LaunchError: setup was not run from here, or is outdated.
     """
-    cluster = session.cluster
-    lost = [node.name for node in cluster.nodes if node.name not in session.hosts]
-    if lost:
-        raise LaunchError(f"not all nodes are reachable: {', '.join(lost)}")
+    document = session.state.applied(session.cluster.name)
+    if document is None:
+        raise LaunchError("the cluster was not set up from here; run setup")
+    applied = SetupRecord.from_json(document)
+    if outdated := applied.why_outdated(session.cluster):
+        raise LaunchError(f"{outdated}; run setup again")
+    return session.cluster.with_leaves(applied.leaves), applied
+
+
+def _sides(session: Session) -> tuple[dict[str, Transport], dict[str, NodeError]]:
+    """Return the workload sides of the nodes over the open connections, and why some have none."""
+    hosts, nodes = session.hosts, session.cluster.nodes
     sides, errors = connect_all(
-        cluster.nodes,
-        lambda node: work_side(node, session.hosts[node.name]),
+        [node for node in nodes if node.name in hosts],
+        lambda node: work_side(node, hosts[node.name]),
         forks=session.forks,
     )
-    for error in errors.values():
-        raise error
-    return sides
+    lost = {
+        n.name: UnreachableError(n.name, "it is not reachable")
+        for n in nodes
+        if n.name not in hosts
+    }
+    return dict(sides), {**errors, **lost}
 
 
 def _lost(session: Session, error: UnreachableError) -> str:

@@ -11,11 +11,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ascendboot.checks.probes import Coverage
-from ascendboot.cli.collective import check_collective
+from ascendboot.cli.collective import check_collective, check_nodes
 from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
+from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
@@ -34,6 +35,7 @@ BREAK_LOCK_HELP = (
     "Take the cluster's lock from the setup or reset that holds it, and show its holder"
 )
 CHANGES_WAIT = 3
+LEVELS = ("quick", "full")
 
 
 @cluster_verb(
@@ -95,22 +97,27 @@ def setup(
     help={
         "collective": "Also start one rank per device, and check that all ranks can communicate",
         "all-pairs": "Test every pair of NPUs and every pair of nodes",
+        "level": "quick, or full: also measure every device, and pairs of nodes. Default: quick",
     }
 )
-def check(call: Call, *, all_pairs: bool = False, collective: bool = False) -> None:
+def check(
+    call: Call, *, level: str = "quick", all_pairs: bool = False, collective: bool = False
+) -> None:
     """Check nodes, NPUs, network and cluster files. Read-only.
 
     One report contains all problems: differences between nodes and inventory,
     changes that setup would make, logins from the primary, pings between NPUs,
     and TCP connections.
 
-    Only --collective writes on the nodes, into a folder that it removes: all
-    ranks start as for a job, connect, compare their environment, and compute a
-    known sum.
+    Only --level full and --collective write on the nodes, into a folder that
+    they remove. --level full measures every device that no job uses, and pairs
+    of nodes, and names bad and slow ones. With --collective all ranks start as
+    for a job, connect, compare their environment, and compute a known sum.
 
     Examples:
       invoke check --inventory two-node.yaml  check a cluster
       invoke check --all-pairs                test all pairs of NPUs
+      invoke check --level full               also measure devices and pairs
       invoke check --collective               also check that ranks communicate
       invoke check --json | jq '.results[] | select(.level == "error")'
 
@@ -118,18 +125,26 @@ def check(call: Call, *, all_pairs: bool = False, collective: bool = False) -> N
     inventory, 4 a node is unreachable, 130 interrupted.
     """
     screen = call.screen
+    if level not in LEVELS:
+        raise UsageError(f'check: no level "{level}"; there are {", ".join(LEVELS)}')
+    parts = {
+        "Measure devices and pairs of nodes": check_nodes if level == "full" else None,
+        "Check communication between ranks": check_collective if collective else None,
+    }
     with call.session("check", call.cluster(with_own_table=True), reads=True) as session:
         promise = "reporting the results so far; press Ctrl-C again to abort"
         with _survey(session, screen, promise) as survey:
             coverage: Coverage = "all-pairs" if all_pairs else "ring"
             check_cluster(survey, session.connect_hosts_to_look, coverage)
         report = survey.progress.report(session.run.run_id)
-        if collective and not report.interrupted:
-            results, interrupted = check_collective(session, screen)
-            if results:
-                screen.phase("Check communication between ranks", results)
-            whole = (*report.results, *results)
-            report = replace(report, results=whole, interrupted=interrupted)
+        for title, part in parts.items():
+            if part and not report.interrupted:
+                screen.working(title)
+                results, interrupted = part(session, screen)
+                if results:
+                    screen.phase(title, results)
+                whole = (*report.results, *results)
+                report = replace(report, results=whole, interrupted=interrupted)
     session.run.write_json("report.json", report.to_json())
     screen.verdict(report, session.run.shown)
     end(screen, report.exit_code, report.to_json() if call.json else None)

@@ -318,12 +318,8 @@ def _text_of(side: Transport, path: str, sha256: str) -> str:
 def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Cluster, SetupRecord]:
     """Return the nodes of a generation as a cluster of their own, in the order of their ranks."""
     port = cluster.chief_port + (launch.generation - 1) % CHIEF_PORTS
-    nodes = tuple(cluster.node(name) for name in launch.nodes)
-    part = replace(cluster, nodes=nodes, primary_name=nodes[0].name, chief_port=port)
-    order = nodes if cluster.own_table else part.rank_order
-    names = [node.name for node in order]
-    slots = tuple(slot for name in names for slot in record.slots if slot[0] == name)
-    return part, replace(record, slots=slots, nodes={name: record.nodes[name] for name in names})
+    part, of_part = record.part_of(cluster, launch.nodes)
+    return replace(part, chief_port=port), of_part
 
 
 def chooser(cluster: Cluster) -> Pick:

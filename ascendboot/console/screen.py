@@ -23,6 +23,7 @@ _SHOWN_BY_DETAIL = {
     "prove",
     "reset",
     "collective",
+    "node-check",
 }
 """Phases without desired state, where the detail is clearer than the step's name."""
 

@@ -15,7 +15,7 @@ from ascendboot.lab.shape import LabNode
 
 KINDS = (
     *("node-down", "link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy"),
-    *("link-flaps", "net-health", "packet-errors", "ecc-errors"),
+    *("link-flaps", "net-health", "packet-errors", "ecc-errors", "npu-slow", "npu-broken"),
     *("no-sshd", "disk-full", "delay", "clock"),
     *("container-stopped", "container-gone", "no-container-sshd"),
 )
@@ -23,7 +23,7 @@ OF_A_CONTAINER = ("container-stopped", "container-gone", "no-container-sshd")
 COUNTED = ("link-flaps", "packet-errors", "ecc-errors")
 OF_A_DEVICE = (
     *("link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy", "net-health"),
-    *COUNTED,
+    *("npu-slow", "npu-broken", *COUNTED),
 )
 DEFAULT_MILLISECONDS = 25
 DEFAULT_SECONDS = 90

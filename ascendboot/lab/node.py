@@ -46,6 +46,7 @@ _ABSENT = ("var/lib/ascendboot",)
 """What the image does not have, although the machine may: it can be a node of a cluster itself."""
 
 _OPAQUE = "trusted.overlay.opaque"
+_LAB = "/usr/local/Ascend/lab"
 _MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
 _LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 20000), "nproc": (resource.RLIMIT_NPROC, 10000)}
 
@@ -93,6 +94,7 @@ def start_script(
     """The program that starts the node's container, or creates it."""
     options = [f"--volume={place}:{place}:ro" for place in binds]
     options += [f"--volume=/run/ascendboot-lab/image{place}:{place}:O" for place in overlays]
+    options += [f"--volume={_LAB}/{name}:{_LAB}/{name}:ro" for name in ("faults", "npu-load")]
     nodes = (*(f"davinci{device}" for device in devices), *_MANAGERS)
     # Programs only test whether these exist.
     options += [f"--device=/dev/null:/dev/{node}" for node in nodes]
@@ -335,7 +337,8 @@ def stage(
         make_key(ssh / f"ssh_host_{kind}_key", kind, f"root@{node.name}")
     host.put(disk / "lab/world", shape_module.world_text(shape, node))
     host.put(disk / "lab/lock", "")
-    host.put(disk / "lab/start-sshd", host.ours("start-sshd"), mode=0o755)
+    for name in ("start-sshd", "npu-load"):
+        host.put(disk / "lab" / name, host.ours(name), mode=0o755)
     for name in ("faults", "npu"):
         host.directory(disk / "lab" / name)
     if shape.containers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -148,6 +148,15 @@ class SetupRecord:
             slots.append(Slot(cluster.node(name), device_id, device_ip, ranks[name]))
             ranks[name] += 1
         return Placement(tuple(slots))
+
+    def part_of(self, cluster: Cluster, names: Sequence[str]) -> tuple[Cluster, SetupRecord]:
+        """Some nodes as a cluster of their own, in the order of their ranks."""
+        nodes = tuple(cluster.node(name) for name in names)
+        part = replace(cluster, nodes=nodes, primary_name=nodes[0].name)
+        ordered = [node.name for node in (nodes if cluster.own_table else part.rank_order)]
+        slots = tuple(slot for name in ordered for slot in self.slots if slot[0] == name)
+        nodes_of_part = {name: self.nodes[name] for name in ordered}
+        return part, replace(self, slots=slots, nodes=nodes_of_part)
 
     def to_json(self) -> dict[str, object]:
         """The document that is kept in a file."""

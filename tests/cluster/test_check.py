@@ -96,6 +96,22 @@ def test_all_pairs_are_tried_on_request(operator: Operator) -> None:
     assert ended.out.splitlines()[-1].startswith("lab: 0 errors, 0 warnings. Kept in ")
 
 
+def test_level_full_names_slow_and_broken_devices_and_leaves_nothing(operator: Operator) -> None:
+    untested = {"node-no-torch-npu": ["lab-1", "lab-2"]}
+    well = check(operator, "--level", "full")
+    assert (well.code, findings(well, "error", "warning")) == (0, untested)
+    operator.lab.fault("lab-2", "npu-slow", device=1)
+    slow = check(operator, "--level", "full")
+    assert (slow.code, findings(slow)) == (1, {"node-device-slow": ["lab-2"]})
+    assert "device 1: its matrix product is slow: " in detail(slow, "node-device-slow")
+    operator.lab.fault("lab-2", "npu-broken", device=0)
+    broken = check(operator, "--level", "full")
+    assert findings(broken)["node-device-failed"] == ["lab-2"]
+    assert "device 0: does not compute: " in detail(broken, "node-device-failed")
+    for node in operator.lab.nodes:
+        assert operator.sh(node.name, f"ls {BASE}/jobs") == ""
+
+
 def test_it_writes_nothing_on_any_node(operator: Operator) -> None:
     tree = f"find {BASE} -type f ! -name '*.log' -printf '%p %m %s %T@\\n' | sort"
     before = {n.name: operator.sh(n.name, tree) for n in operator.lab.nodes}

@@ -10,10 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.checks.collective.run import Preflight, meet, preflight_plan, preflight_result
+from ascendboot.checks.collective.findings import read_notes
+from ascendboot.checks.collective.run import (
+    Preflight,
+    Runner,
+    meet,
+    preflight_plan,
+    preflight_result,
+    program_plan,
+)
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.run import run
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest
+from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
 
 pytestmark = [
@@ -38,16 +47,15 @@ def request(cluster: LocalCluster, python: Path | str = sys.executable) -> Launc
     return cluster.request("", python=str(python))
 
 
-def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Preflight:
+def runner(cluster: LocalCluster) -> Runner:
     @contextmanager
     def known(plan: LaunchPlan) -> Iterator[None]:
         assert not (cluster.base / "jobs" / plan.job_id).exists()
         yield
         assert not (cluster.base / "jobs" / plan.job_id).exists()
 
-    return meet(
-        request(cluster, python),
-        cluster.transports,
+    return Runner(
+        transports=cluster.transports,
         folder=cluster.runs,
         interrupts=Interrupts(),
         known=known,
@@ -55,6 +63,10 @@ def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Pre
         tell=print,
         forks=4,
     )
+
+
+def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Preflight:
+    return meet(request(cluster, python), runner(cluster))
 
 
 def interpreter(folder: Path, before: str, options: str = "") -> Path:
@@ -69,6 +81,15 @@ def test_ranks_that_agree_meet_and_leave_nothing(cluster: LocalCluster) -> None:
     ended = preflight(cluster)
     assert (ended.findings, ended.passed) == ((), True)
     assert ended.words.startswith("2 ranks met by Open MPI v4.1")
+    assert list((cluster.base / "jobs").iterdir()) == []
+
+
+def test_devices_are_measured_and_nothing_stays(cluster: LocalCluster) -> None:
+    asked = replace(request(cluster), rank_table=None, rank_table_sha256="")
+    ended = runner(cluster).run(program_plan(asked, ("device",), grace_s=1.0))
+    notes = read_notes(cluster.runs, range(2))
+    assert ended.state is JobState.SUCCEEDED
+    assert [(own.measured or {})["by"] for own in notes.values()] == ["processor"] * 2
     assert list((cluster.base / "jobs").iterdir()) == []
 
 

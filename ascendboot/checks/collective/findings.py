@@ -58,6 +58,8 @@ class RankNotes:
     """How long it had been in that stage when it gave up."""
     silent: int | None = None
     """The rank from which it received nothing."""
+    measured: Mapping[str, Any] | None = None
+    """What `check --level full` measured on its device; None: nothing."""
     is_late: bool = False
     """It exceeded the limit of the stage, and ended itself."""
     others: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "failed": str,
     "after_s": float,
     "silent": lambda rank: rank,
+    "measured": dict,
 }
 """What a note may hold, and how it is read."""
 
@@ -142,7 +145,7 @@ def collective_findings(
         lines = report.message.splitlines()
         reasons = [line for line in lines if line != not_started_anywhere(report.job_id)]
         text = f"the preflight could not be run: {'; '.join(reasons)}"
-        yield error("preflight-not-run", _nodes_of(range(len(slots)), slots), text)
+        yield error("preflight-not-run", nodes_of(range(len(slots)), slots), text)
         return
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         return
@@ -164,16 +167,16 @@ def collective_findings(
     wrong = grouped((own.wrong, rank) for rank, own in notes.items() if own.wrong)
     for (place, value, right), ranks in wrong.items():
         words = f"got a wrong sum: number {place:.0f} is {value:g} and should be {right:g}"
-        text = f"{_ranks_shown(ranks, slots)}: {words}"
+        text = f"{ranks_shown(ranks, slots)}: {words}"
         remedy = "Memory or network of these nodes alter data: take them out and test them"
-        yield error("preflight-sum", _nodes_of(ranks, slots), text, remedy)
+        yield error("preflight-sum", nodes_of(ranks, slots), text, remedy)
 
 
 def _failed(
     slots: Sequence[Slot], ranks: Sequence[int], words: str, remedy: str, level: Level = "error"
 ) -> Finding:
-    text = f"{_ranks_shown(ranks, slots)}: {words}"
-    return Finding("preflight-failed", level, _nodes_of(ranks, slots), text, remedy)
+    text = f"{ranks_shown(ranks, slots)}: {words}"
+    return Finding("preflight-failed", level, nodes_of(ranks, slots), text, remedy)
 
 
 def _silences(slots: Sequence[Slot], notes: Notes) -> Findings:
@@ -181,8 +184,8 @@ def _silences(slots: Sequence[Slot], notes: Notes) -> Findings:
         if own.silent is not None:
             nodes = (slots[rank].node.name, slots[own.silent].node.name)
             text = (
-                f"{_ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
-                f"{_ranks_shown([own.silent], slots)} of {nodes[1]} within {EXCHANGE_S:g} s"
+                f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
+                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {EXCHANGE_S:g} s"
             )
             yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
 
@@ -231,7 +234,7 @@ def _hang(
     if report.exit_code == 0 and _STAGES[first] == "done":
         return
     behind = [rank for rank, own in notes.items() if _STAGES.index(own.at) == first]
-    others = f"{_ranks_shown(waited, slots)} timed out waiting" if waited else "no rank failed"
+    others = f"{ranks_shown(waited, slots)} timed out waiting" if waited else "no rank failed"
     level: Level = "error"
     if not first:
         words = "did not start: no note in the log" + (f"; {others}" if waited else "")
@@ -248,7 +251,7 @@ def _hang(
     yield _failed(slots, behind, words + by_launcher, remedy, level)
 
 
-def _ranks_shown(ranks: Collection[int], slots: Sequence[Slot]) -> str:
+def ranks_shown(ranks: Collection[int], slots: Sequence[Slot]) -> str:
     """`ranks 8-15`; one rank with its device."""
     if len(ranks) == 1:
         [rank] = ranks
@@ -256,7 +259,7 @@ def _ranks_shown(ranks: Collection[int], slots: Sequence[Slot]) -> str:
     return ranks_named(ranks)
 
 
-def _nodes_of(ranks: Collection[int], slots: Sequence[Slot]) -> tuple[str, ...]:
+def nodes_of(ranks: Collection[int], slots: Sequence[Slot]) -> tuple[str, ...]:
     """Names of the nodes of some ranks, in rank order."""
     return tuple(dict.fromkeys(slots[rank].node.name for rank in sorted(ranks)))
 
@@ -299,8 +302,8 @@ def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
     ):
         level: Level = "warning" if id_ == "preflight-limits" else "error"
         for ranks, remarks in _together(found).items():
-            text = f"{_ranks_shown(ranks, slots)}: {remarks}"
-            yield Finding(id_, level, _nodes_of(ranks, slots), text, _REMEDIES[id_])
+            text = f"{ranks_shown(ranks, slots)}: {remarks}"
+            yield Finding(id_, level, nodes_of(ranks, slots), text, _REMEDIES[id_])
     yield from _clocks(slots, notes)
 
 

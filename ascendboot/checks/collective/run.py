@@ -109,7 +109,6 @@ def no_library(way: str, python: str, lacking: Mapping[str, Collection[str]]) ->
 def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     """The plan of the preflight: as that of the job, with another program."""
     firsts = [rank for rank, slot in enumerate(request.placement.slots) if slot.local_rank == 0]
-    program = resources.files("ascendboot.checks.collective").joinpath("rank.py").read_bytes()
     chief, meeting = request.chief, request.meeting
     at_chief = f"{chief['CM_CHIEF_IP']}/{chief['CM_CHIEF_PORT']}" if chief else ""
     if by == "gloo" and chief:
@@ -117,69 +116,84 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     # With a rank table, only torchrun makes ranks meet at a known port.
     has_port = not request.rank_table or traits_of(request.launcher).sets_meeting
     at_port = f"{meeting['MASTER_ADDR']}/{meeting['MASTER_PORT']}" if has_port and meeting else ""
+    request = replace(request, meeting=meeting, meeting_point=at_chief or at_port)
+    return program_plan(request, (by, ",".join(map(str, firsts))), grace_s=_GRACE_S[by])
+
+
+def program_plan(request: LaunchRequest, words: tuple[str, ...], *, grace_s: float) -> LaunchPlan:
+    """The plan of a job whose ranks run `rank.py` with these words."""
     return plan(
         replace(
             request,
             job_id=preflight_id(request.job_id),
             script=PurePosixPath("preflight.py"),
-            script_content=program,
-            script_args=(by, ",".join(map(str, firsts))),
+            script_content=resources.files(__package__).joinpath("rank.py").read_bytes(),
+            script_args=words,
             workdir=None,
             notes=(),
-            grace_s=_GRACE_S[by],
-            meeting=meeting,
-            meeting_point=at_chief or at_port,
+            grace_s=grace_s,
         )
     )
 
 
-def meet(
-    request: LaunchRequest,
-    transports: Mapping[str, Transport],
-    *,
-    folder: Path,
-    interrupts: Interrupts,
-    known: Callable[[LaunchPlan], AbstractContextManager[None]],
-    connect: Callable[[str], Transport],
-    tell: Callable[[str], None],
-    forks: int,
-) -> Preflight:
-    """Run the preflight of a job; nothing of it stays on the nodes.
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """Runs preflights; nothing of them stays on the nodes."""
 
-    `known(plan)` is held while there may be something of the plan on the nodes. `connect` opens a
-    lost connection to a node again, which `tell` reports.
+    transports: Mapping[str, Transport]
+    folder: Path
+    """For the logs of the ranks."""
+    interrupts: Interrupts
+    known: Callable[[LaunchPlan], AbstractContextManager[None]]
+    """Held while there may be something of the plan on the nodes."""
+    connect: Callable[[str], Transport]
+    """Opens a lost connection to a node again, which `tell` reports."""
+    tell: Callable[[str], None]
+    forks: int
+
+    def run(self, planned: LaunchPlan) -> JobReport:
+        """Run the plan of a preflight to its end.
+
+        Raises:
+            UnreachableError: the primary was lost meanwhile; the ranks end without a signal.
+        """
+        sides = {node: self.transports[node] for node in planned.nodes}
+
+        def reconnect(node: str) -> Transport:
+            sides[node] = self.connect(node)
+            return sides[node]
+
+        with self.known(planned):
+            report = run(
+                planned,
+                sides,
+                folder=self.folder,
+                sink=lambda _: None,
+                interrupts=self.interrupts,
+                hangs=HangRules(tell=self.tell),
+                connect=reconnect,
+                forks=self.forks,
+            )
+            discard(planned, sides, forks=self.forks)
+        return report
+
+
+def meet(request: LaunchRequest, runner: Runner) -> Preflight:
+    """Run the preflight of a job.
 
     Raises:
-        UnreachableError: the primary was lost meanwhile; the ranks end without a signal.
+        UnreachableError: as for `Runner.run`.
         NotUnderstoodError: a note of a rank has an unknown form.
     """
-    lacking = lacks(request, transports, forks=forks)
+    lacking = lacks(request, runner.transports, forks=runner.forks)
     by = chosen_way(request, lacking)
     planned = preflight_plan(request, by)
     all_answered = len(lacking) == len(planned.nodes)
     if all_answered and (why := no_library(by, request.python, lacking)):
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        report = not_started_report(planned, now, str(folder), why.message)
+        report = not_started_report(planned, now, str(runner.folder), why.message)
         return Preflight(findings=(why,), report=report, ranks=len(planned.ranks), library="")
-    sides = dict(transports)
-
-    def reconnect(node: str) -> Transport:
-        sides[node] = connect(node)
-        return sides[node]
-
-    with known(planned):
-        report = run(
-            planned,
-            sides,
-            folder=folder,
-            sink=lambda _: None,
-            interrupts=interrupts,
-            hangs=HangRules(tell=tell),
-            connect=reconnect,
-            forks=forks,
-        )
-        discard(planned, sides, forks=forks)
-    return preflight_result(request, report, folder, by=by)
+    return preflight_result(request, runner.run(planned), runner.folder, by=by)
 
 
 def preflight_result(

@@ -495,3 +495,14 @@ def test_950_has_slots_and_no_commands_of_the_older_hccn_tool(node: Node) -> Non
     ]
     assert npu_smi.parse_list(understood(node, "-l")) == NpuList(tuple(range(8)), None)
     assert node.hccn("-i", "3", "-ip", "-g") == node.hccn("-i", "3", "-no_such_command", "-g")
+
+
+def test_an_npu_is_slow_or_does_not_compute_as_marked(node: Node) -> None:
+    assert node.run("npu-load", "1") == (0, "1\n", "")
+    node.mark("npu-slow.1")
+    assert [node.run("npu-load", device)[1] for device in "12"] == ["3\n", "1\n"]
+    node.mark("npu-broken.1")
+    assert node.run("npu-load", "1")[::2] == (
+        1,
+        "the stand-in of device 1 is broken (lab.fault npu-broken)\n",
+    )
