@@ -277,9 +277,15 @@ def _tour(
 
 
 def _hops(keys: Sequence[Signature]) -> Hops:
-    hops = [[0] * len(keys) for _ in keys]
-    for (i, one), (j, other) in combinations(enumerate(keys), 2):
-        hops[i][j] = hops[j][i] = hop(one, other)
+    rails = list(zip(*keys, strict=True))
+    hops = [[len(rails)] * len(keys) for _ in keys]
+    for rail in rails:
+        alike: dict[str, list[int]] = {}
+        for index, leaf in enumerate(rail):
+            alike.setdefault(leaf, []).append(index)
+        for indices in alike.values():
+            for i, j in product(indices, repeat=2):
+                hops[i][j] -= 1
     return hops
 
 
