@@ -217,11 +217,6 @@ def first_cause(faults: Sequence[Fault], correlate_s: float) -> Fault:
     return min(near, key=lambda fault: (_ORDER[fault.kind], not fault.node, fault.at))
 
 
-def is_common_cause(faults: Sequence[Fault], nodes: Collection[str], common_s: float) -> bool:
-    """Whether a switch, the storage or a setting is the cause rather than the nodes themselves."""
-    return bool(common_nodes(faults, nodes, common_s))
-
-
 def common_nodes(
     faults: Sequence[Fault], nodes: Collection[str], common_s: float
 ) -> frozenset[str]:

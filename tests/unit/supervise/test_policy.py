@@ -11,8 +11,8 @@ from ascendboot.supervise.policy import (
     Fault,
     FaultKind,
     Level,
+    common_nodes,
     first_cause,
-    is_common_cause,
     level_of,
 )
 
@@ -95,12 +95,12 @@ def test_one_code_on_two_nodes_or_half_of_the_nodes_have_a_common_cause(
     faults: list[tuple[float, str, str]], *, expected: bool
 ) -> None:
     npus = [seen(FaultKind.NPU_FAULT, at, node, code) for at, node, code in faults]
-    assert is_common_cause(npus, NODES, 30) is expected
+    assert bool(common_nodes(npus, NODES, 30)) is expected
 
 
 def test_two_links_have_a_common_cause_but_not_two_nodes_or_ranks() -> None:
-    def both(kind: FaultKind) -> bool:
-        return is_common_cause([seen(kind, 0, "n1"), seen(kind, 3, "n2")], NODES, 30)
+    def both(kind: FaultKind) -> frozenset[str]:
+        return common_nodes([seen(kind, 0, "n1"), seen(kind, 3, "n2")], NODES, 30)
 
     assert both(FaultKind.LINK_DOWN)
     assert not both(FaultKind.NODE_DOWN)
@@ -108,4 +108,4 @@ def test_two_links_have_a_common_cause_but_not_two_nodes_or_ranks() -> None:
 
 
 def test_the_only_node_of_a_job_has_nothing_in_common() -> None:
-    assert not is_common_cause([seen(FaultKind.NODE_DOWN, 0, "n1")], ["n1"], 30)
+    assert not common_nodes([seen(FaultKind.NODE_DOWN, 0, "n1")], ["n1"], 30)
