@@ -47,6 +47,8 @@ _ABSENT = ("var/lib/ascendboot",)
 
 _OPAQUE = "trusted.overlay.opaque"
 _LAB = "/usr/local/Ascend/lab"
+_LAB_OF_RANKS = "/run/ascendboot-lab"
+"""Where ranks see the stand-in for the speed of an NPU: a container has nothing of the driver."""
 _MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
 _LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 20000), "nproc": (resource.RLIMIT_NPROC, 10000)}
 
@@ -94,7 +96,8 @@ def start_script(
     """The program that starts the node's container, or creates it."""
     options = [f"--volume={place}:{place}:ro" for place in binds]
     options += [f"--volume=/run/ascendboot-lab/image{place}:{place}:O" for place in overlays]
-    options += [f"--volume={_LAB}/{name}:{_LAB}/{name}:ro" for name in ("faults", "npu-load")]
+    shown = ("faults", "npu-load")
+    options += [f"--volume={_LAB}/{name}:{_LAB_OF_RANKS}/{name}:ro" for name in shown]
     nodes = (*(f"davinci{device}" for device in devices), *_MANAGERS)
     # Programs only test whether these exist.
     options += [f"--device=/dev/null:/dev/{node}" for node in nodes]

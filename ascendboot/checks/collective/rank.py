@@ -54,7 +54,7 @@ FAILED = 3
 MEASURES = {"device": 150.0, "pair": 200.0}
 """The measurements of `check --level full`, each with its limit in seconds. HCCL itself gives up
 connecting after 120 s, and 20 s more."""
-LAB_NPU = "/usr/local/Ascend/lab/npu-load"
+LAB_NPU = "/run/ascendboot-lab/npu-load"
 """Of the practice cluster: how often a stand-in NPU repeats its work, or why it fails."""
 
 SHM = "/dev/shm"  # noqa: S108 - shared memory, where libraries of one node's ranks talk

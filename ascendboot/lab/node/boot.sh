@@ -57,6 +57,8 @@ mount -t tmpfs -o "mode=1777,$disk_options" tmp "$root/tmp"
 mount -t tmpfs -o mode=755 run "$root/run"
 mkdir "$root/run/sshd" "$root/run/lock"
 chmod 1777 "$root/run/lock"
+mkdir "$root/run/ascendboot-lab"
+ln -s /usr/local/Ascend/lab/{faults,npu-load} "$root/run/ascendboot-lab/"
 
 if [[ -d $disk/files ]]; then
   cp -a --remove-destination "$disk/files/." "$root/"

@@ -63,8 +63,8 @@ def test_the_start_script_has_all_volumes_and_devices_and_no_placeholder() -> No
     options = (
         "options=('--volume=/a b:/a b:ro' --volume=/c:/c:ro"
         " --volume=/run/ascendboot-lab/image/usr:/usr:O"
-        " --volume=/usr/local/Ascend/lab/faults:/usr/local/Ascend/lab/faults:ro"
-        " --volume=/usr/local/Ascend/lab/npu-load:/usr/local/Ascend/lab/npu-load:ro"
+        " --volume=/usr/local/Ascend/lab/faults:/run/ascendboot-lab/faults:ro"
+        " --volume=/usr/local/Ascend/lab/npu-load:/run/ascendboot-lab/npu-load:ro"
         " --device=/dev/null:/dev/davinci0 --device=/dev/null:/dev/davinci3"
         " --device=/dev/null:/dev/davinci_manager --device=/dev/null:/dev/devmm_svm"
         " --device=/dev/null:/dev/hisi_hdc)"

@@ -155,7 +155,7 @@ def test_a_device_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert all((found.measured or {})[what] > 0 for what in ("product", "memory"))
 
 
-LAB = 'LAB_NPU = "/usr/local/Ascend/lab/npu-load"'
+LAB = 'LAB_NPU = "/run/ascendboot-lab/npu-load"'
 
 
 @pytest.mark.parametrize(
