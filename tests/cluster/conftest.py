@@ -14,7 +14,7 @@ from ascendboot.lab.cluster import Lab, down, up
 from ascendboot.lab.faults import Fault
 from ascendboot.lab.host import LabError, ProcessId
 from ascendboot.lab.node import need_containers
-from ascendboot.lab.records import recorded
+from ascendboot.lab.records import of_id, recorded
 from ascendboot.lab.shape import Shape
 from tests.cluster.operating import heal
 from tests.needs import missing
@@ -129,10 +129,17 @@ def _bringing(
                 for networks in _ranges(nodes)
             )
             lab = up(first, directory=place, project=pytestconfig.rootpath, instead=others)
-            stack.callback(down, lab.lab_id)
+            stack.callback(_end, lab)
             return lab
 
         yield bring
+
+
+def _end(lab: Lab) -> None:
+    """Unless a test has ended it: its addresses, thus its id, may be of another worker by now."""
+    record = of_id(lab.lab_id)
+    if record and record.directory == lab.directory:
+        down(lab.lab_id)
 
 
 def _end_those_of_dead_sessions() -> None:
