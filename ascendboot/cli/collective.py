@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from ascendboot.checks.collective.findings import Notes, read_notes
 from ascendboot.checks.collective.node_check import NodeCheck, check_all, not_run, skipped
-from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
+from ascendboot.checks.collective.run import Preflight, Runner, measuring_plan, meet
 from ascendboot.checks.finding import error as error_of
 from ascendboot.checks.finding import in_order
 from ascendboot.cli.common import on_interrupt
@@ -143,7 +143,7 @@ def _check_nodes(
         rounds += 1
         what = "Measure every device" if words[0] == "device" else "Exchange data within pairs"
         screen.working(f"{what} (round {rounds} of the node check)")
-        report = runner.run(program_plan(request, words, grace_s=1.0))
+        report = runner.run(measuring_plan(request, words))
         notes = read_notes(folder, range(request.placement.world_size))
         if folder.exists():
             folder.rename(folder.with_name(f"{NODE_CHECK}-{rounds}"))

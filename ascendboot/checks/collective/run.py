@@ -117,17 +117,25 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     has_port = not request.rank_table or traits_of(request.launcher).sets_meeting
     at_port = f"{meeting['MASTER_ADDR']}/{meeting['MASTER_PORT']}" if has_port and meeting else ""
     request = replace(request, meeting=meeting, meeting_point=at_chief or at_port)
-    return program_plan(request, (by, ",".join(map(str, firsts))), grace_s=_GRACE_S[by])
+    words = (by, ",".join(map(str, firsts)))
+    program = resources.files(__package__).joinpath("rank.py").read_bytes()
+    return _program_plan(request, program, words, grace_s=_GRACE_S[by])
 
 
-def program_plan(request: LaunchRequest, words: tuple[str, ...], *, grace_s: float) -> LaunchPlan:
-    """The plan of a job whose ranks run `rank.py` with these words."""
+def measuring_plan(request: LaunchRequest, words: tuple[str, ...]) -> LaunchPlan:
+    """The plan of a job whose ranks run `templates/scripts/measure.py` with these words."""
+    return _program_plan(request, script("measure.py").encode(), words, grace_s=1.0)
+
+
+def _program_plan(
+    request: LaunchRequest, program: bytes, words: tuple[str, ...], *, grace_s: float
+) -> LaunchPlan:
     return plan(
         replace(
             request,
             job_id=preflight_id(request.job_id),
             script=PurePosixPath("preflight.py"),
-            script_content=resources.files(__package__).joinpath("rank.py").read_bytes(),
+            script_content=program,
             script_args=words,
             workdir=None,
             notes=(),
