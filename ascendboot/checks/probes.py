@@ -16,11 +16,11 @@ from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section, lines_of
 from ascendboot.facts.parsers.hccn_tool import Ping
-from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, read_script, value_of
+from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.ports import openmpi_value
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result, read_script
 
 _EPHEMERAL: Final = 40000
 """Inside Linux's default range of ephemeral ports."""

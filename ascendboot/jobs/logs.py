@@ -15,7 +15,7 @@ from ascendboot.jobs.output import Lines
 from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.names import expand_list, parse_span
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Transport
+from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
@@ -171,11 +171,10 @@ def _fetch(
 
     def fetch(node: str) -> list[re.Match[str]]:
         names, ranks = logs[node], {rank.rank for rank in job.ranks_on(node)}
-        words = (str(job.job_folder), str(TAIL_BYTES + 1), *names)
-        command = Command(
-            argv=("bash", "-c", script("jobs-tails.sh"), "tails", *words),
+        command = read_script(
+            script("jobs-tails.sh"),
+            *(str(job.job_folder), str(TAIL_BYTES + 1), *names),
             purpose=f"read the ends of the logs of job {job.job_id}",
-            effect=Effect.READ,
             most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(names) + _MOST_PLOGS * len(ranks)),
         )
         lines = transports[node].run(command).checked().lines or ("",)

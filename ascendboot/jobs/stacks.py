@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.model.names import ranks_named
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Transport
+from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each
 
 _SHOWN_PLACES: Final = 8
@@ -201,11 +201,10 @@ def read_stacks(
 
     Returns the lines for the screen, and the file; None when it could not be written.
     """
-    words = (str(job_folder), python, f"{_SPY_S:g}")
-    command = Command(
-        argv=("bash", "-c", script("jobs-stacks.sh"), "stacks", *words),
+    command = read_script(
+        script("jobs-stacks.sh"),
+        *(str(job_folder), python, f"{_SPY_S:g}"),
         purpose=f"see where the ranks of job {job_folder.name} are",
-        effect=Effect.READ,
         timeout_s=60.0,
     )
 

@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError, excerpt
-from ascendboot.facts.query import Fact, Sections, read_script
+from ascendboot.facts.query import Fact, Sections
 from ascendboot.model.cluster import CheckpointKind, CheckpointRules
 from ascendboot.model.names import counted, fold
 from ascendboot.templates import script
-from ascendboot.transport.api import Result
+from ascendboot.transport.api import Result, read_script
 
 SCRIPT: Final = script("supervise-checkpoints.sh")
 MOST_ENTRIES = 10_000

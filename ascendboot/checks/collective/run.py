@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from ascendboot.checks.collective.findings import NEEDED, collective_findings, compare, read_notes
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
-from ascendboot.facts.query import read_script
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import not_started_report
@@ -23,7 +22,7 @@ from ascendboot.launch.plan import LaunchPlan, LaunchRequest, preflight_id
 from ascendboot.launch.planner import plan
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.templates import script
-from ascendboot.transport.api import Transport
+from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each
 
 MODULES = {"mpi": "mpi4py", "gloo": "torch"}
@@ -74,7 +73,6 @@ def lacks(
         script("collective-python.sh"),
         *(str(request.base), request.python, "-c", script("lacking-modules.py"), *wanted),
         purpose="see by what ranks can meet",
-        timeout_s=30.0,
     )
     nodes = [node.name for node in request.placement.nodes]
     answers = on_each(nodes, lambda node: transports[node].run(command), forks=forks)
