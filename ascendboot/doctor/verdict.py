@@ -28,7 +28,7 @@ from ascendboot.jobs.evidence import (
     is_of_a_log,
     without_numbers,
 )
-from ascendboot.jobs.progress import SIGNALLED, signal_of
+from ascendboot.jobs.progress import codes_of_killed
 from ascendboot.launch.plan import JobRecord, PlannedRank
 from ascendboot.model.job import CauseKind, Followed, JobCause
 from ascendboot.model.names import ranks_named
@@ -41,10 +41,6 @@ _NUMBER: Final = re.compile(r"\b1\d{7}(?:-1\d{7})?\b")
 """Such numbers in a text."""
 _NODE_LOG: Final = re.compile(r".{0,60}?\bkernel: |\[ *\d{1,9}\.\d{6}\] |.{0,60}?\bsystemd\[1\]: ")
 _LAUNCHER: Final = re.compile(r"(?:^|/)(?:launcher|agent\.\d{1,6})\.log$")
-_ENDS: Final = (
-    re.compile(r"process rank (\d{1,5}) with PID \d+ on node \S+ exited on\s+signal (\d{1,3})"),
-    re.compile(r"rank\s*: (\d{1,5}) \(local_rank: \d+\)\s+exitcode\s*: -(\d{1,3}) "),
-)
 _FIRST_END: Final = re.compile(
     r"Process name: \[\[\d{1,9},\d{1,5}\],(\d{1,5})\]\s{1,9}Exit code: {1,9}(\d{1,3})\b"
 )
@@ -305,13 +301,7 @@ class Examination:
         # Without its log nothing shows whether it only lost another rank.
         self._unlogged = ends.keys() - self._logged
         ends = {rank: code for rank, code in ends.items() if rank in self._logged}
-        return ends | {
-            int(rank): SIGNALLED + int(signal)
-            for text in texts
-            for form in _ENDS
-            for rank, signal in form.findall(text)
-            if signal_of(SIGNALLED + int(signal)) is not None
-        }
+        return ends | codes_of_killed(texts)
 
     def verdict(self) -> Verdict | None:
         """Return what failed first; None if no log has an error."""
