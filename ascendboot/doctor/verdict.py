@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from ascendboot.doctor.scan import logs_in, selected_lines
 from ascendboot.doctor.writers import Writer, Writers, rank_in_name
 from ascendboot.errors import UsageError
@@ -96,6 +98,10 @@ class Layout:
         return ""
 
 
+_OF_A_REPORT: Final = {"source", "devices", "losses"}
+"""What only the report of a job states of its cause."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What failed first in one job."""
@@ -136,26 +142,9 @@ class Verdict:
 
     def to_json(self) -> dict[str, object]:
         """The verdict as documented in the reference of `doctor --json`."""
-        cause = self.cause
-        return {
-            "kind": cause.kind.value,
-            "title": cause.title,
-            "rank": cause.rank,
-            "ranks": list(cause.ranks),
-            "node": cause.node,
-            "nodes": list(cause.nodes),
-            "device": cause.device,
-            "at": cause.at,
-            "words": cause.words,
-            "place": self.place,
-            "known_error": self.known_id or None,
-            "meaning": cause.meaning,
-            "remedy": cause.remedy,
-            "why": cause.why,
-            "certainty": self.certainty,
-            "unsure": cause.unsure,
-            "followed": [{"ranks": list(f.ranks), "how": f.how} for f in cause.followed],
-        }
+        document = TypeAdapter(JobCause).dump_python(self.cause, mode="json", exclude=_OF_A_REPORT)
+        known = {"place": self.place, "known_error": self.known_id or None}
+        return {**document, **known, "certainty": self.certainty}
 
 
 def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
