@@ -42,7 +42,7 @@ from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import Run
 from ascendboot.transport.api import Transport
-from ascendboot.transport.pool import connect_all
+from ascendboot.transport.pool import results_and_errors
 
 PHASE = "collective"
 NODE_CHECK = "node-check"
@@ -265,7 +265,7 @@ def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
 def _sides(session: Session) -> tuple[dict[str, Transport], dict[str, NodeError]]:
     """Return the workload sides of the nodes over the open connections, and why some have none."""
     hosts, nodes = session.hosts, session.cluster.nodes
-    sides, errors = connect_all(
+    sides, errors = results_and_errors(
         [node for node in nodes if node.name in hosts],
         lambda node: work_side(node, hosts[node.name]),
         forks=session.forks,
