@@ -305,14 +305,6 @@ def _has_hosts(table: OwnTable) -> bool:
             return False
 
 
-def ports_of_hccl(cluster: Cluster, node: Node) -> tuple[range, ...]:
-    """The node's ports that HCCL takes: 60000-60031 unless the job's environment moves them.
-
-    Empty if the environment leaves the choice to HCCL or holds what we do not understand.
-    """
-    return tuple(hccl_ports(cluster.env_of(node)))
-
-
 def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
     """HCCL's ports that are taken, or may be; between the devices of one server it needs none."""
     if len(cluster.nodes) == 1:
@@ -320,7 +312,7 @@ def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding
     for node, node_facts in derive.answered_nodes(cluster, facts):
         holders = finding.port_holders(value_of(node_facts.listeners))
         kernel = value_of(node_facts.kernel_ports)
-        for ports in ports_of_hccl(cluster, node):
+        for ports in hccl_ports(cluster.env_of(node)):
             for text in finding.hccl_ports_taken(holders, ports):
                 # A warning only: a job that is running holds them rightly.
                 remedy = (

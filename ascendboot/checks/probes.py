@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from ascendboot.checks.launchers import needs_openmpi, ports_of_hccl
+from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.derive import devices_of, places_of, product_of
 from ascendboot.facts.node_facts import NodeFacts
@@ -16,11 +16,12 @@ from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section, lines_of
 from ascendboot.facts.parsers.hccn_tool import Ping
-from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, read_script, value_of
+from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, value_of
+from ascendboot.hccl.variables import hccl_ports
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.ports import openmpi_value
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result, read_script
 
 _EPHEMERAL: Final = 40000
 """Inside Linux's default range of ephemeral ports."""
@@ -115,7 +116,7 @@ def _required_ports(
     cluster: Cluster, facts: Mapping[str, NodeFacts], node: Node
 ) -> Iterator[tuple[int, str]]:
     """Ports that a job needs on a node, and for what; one port of each range."""
-    for ports in ports_of_hccl(cluster, node)[:1]:
+    for ports in hccl_ports(cluster.env_of(node))[:1]:
         yield ports[0], "HCCL"
     kernel, ephemeral = value_of(facts[node.name].kernel_ports), _EPHEMERAL
     if kernel is not None and not kernel.first <= _EPHEMERAL <= kernel.last:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from ascendboot.checks.collective.findings import Notes, read_notes
 from ascendboot.checks.collective.node_check import NodeCheck, check_all, not_run, skipped
-from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
+from ascendboot.checks.collective.run import Preflight, Runner, measuring_plan, meet
 from ascendboot.checks.finding import error as error_of
 from ascendboot.checks.finding import in_order
 from ascendboot.cli.common import on_interrupt
@@ -42,7 +42,7 @@ from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import Run
 from ascendboot.transport.api import Transport
-from ascendboot.transport.pool import connect_all
+from ascendboot.transport.pool import results_and_errors
 
 PHASE = "collective"
 NODE_CHECK = "node-check"
@@ -143,7 +143,7 @@ def _check_nodes(
         rounds += 1
         what = "Measure every device" if words[0] == "device" else "Exchange data within pairs"
         screen.working(f"{what} (round {rounds} of the node check)")
-        report = runner.run(program_plan(request, words, grace_s=1.0))
+        report = runner.run(measuring_plan(request, words))
         notes = read_notes(folder, range(request.placement.world_size))
         if folder.exists():
             folder.rename(folder.with_name(f"{NODE_CHECK}-{rounds}"))
@@ -265,7 +265,7 @@ def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
 def _sides(session: Session) -> tuple[dict[str, Transport], dict[str, NodeError]]:
     """Return the workload sides of the nodes over the open connections, and why some have none."""
     hosts, nodes = session.hosts, session.cluster.nodes
-    sides, errors = connect_all(
+    sides, errors = results_and_errors(
         [node for node in nodes if node.name in hosts],
         lambda node: work_side(node, hosts[node.name]),
         forks=session.forks,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from ascendboot.launch.plan import (
     record_folder,
 )
 from ascendboot.model.cluster import Cluster
+from ascendboot.model.files import held
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.secrets import masked_json
 from ascendboot.state import Run, State
@@ -166,13 +166,8 @@ def supervision(folder: Path) -> Supervision | None:
 @contextmanager
 def folder_held(folder: Path) -> Iterator[bool]:
     """Lock the folder of a run for writing; False if another process holds the lock."""
-    with (folder / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    with held(folder / "lock", "") as other:
+        yield other is None
 
 
 def now() -> datetime:

@@ -7,10 +7,9 @@ import io
 import json as json_module
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +81,10 @@ def report(
     cluster = call.cluster()
     if job is not None and run is not None:
         raise UsageError("--job: does not work with --run: leave out one of the two")
-    change = partial(_masked, secrets=cluster.secrets)
+
+    def change(text: str) -> str:
+        return without_secrets(masked(text, cluster.secrets))
+
     folders, known = _known(call.state, cluster, job, run)
     values = legible(page_values(known), change)
     name = f"ascendboot-report-{known.run_id}"
@@ -108,10 +110,6 @@ def report(
 def _what(known: Known, content: bytes) -> str:
     what = "of a job" if known.record else "of a setup or check"
     return f"{what}, {counted((len(content) + 1023) >> 10, 'KiB').removesuffix('s')}"
-
-
-def _masked(text: str, secrets: Sequence[str]) -> str:
-    return without_secrets(masked(text, secrets))
 
 
 def _known(
@@ -264,8 +262,7 @@ class Bundle:
 
     def __post_init__(self) -> None:
         self._buffer = io.BytesIO()
-        self._gzip = gzip.GzipFile(fileobj=self._buffer, mode="wb", mtime=0)
-        self._tar = tarfile.open(fileobj=self._gzip, mode="w")  # noqa: SIM115 - see finished
+        self._tar = tarfile.open(fileobj=self._buffer, mode="w")  # noqa: SIM115 - see finished
         self._room = _WHOLE
 
     def add(self, name: str, content: bytes) -> None:
@@ -293,8 +290,7 @@ class Bundle:
         lines = [f"{each['name']}: {each['why']}\n" for each in self.left_out]
         self.add("LEFT-OUT.txt", "".join(lines or ["nothing\n"]).encode(errors="replace"))
         self._tar.close()
-        self._gzip.close()
-        return self._buffer.getvalue()
+        return gzip.compress(self._buffer.getvalue(), mtime=0)
 
     def _leave_out(self, name: str, why: str) -> None:
         self.left_out.append({"name": name, "why": why})

@@ -36,7 +36,7 @@ from ascendboot.transport.api import HostSide, Result, Transport
 from ascendboot.transport.guard import Fence, Guarded, ReadOnly
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.login_session import REPORT_AFTER_S, Waits
-from ascendboot.transport.pool import connect_all, on_each
+from ascendboot.transport.pool import on_each, results_and_errors
 from ascendboot.transport.ssh import SshOpener
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class Session:
                 self.fence.held_by(transport)
             return transport
 
-        hosts, errors = connect_all(nodes, opened, forks=self.forks)
+        hosts, errors = results_and_errors(nodes, opened, forks=self.forks)
         self.hosts.update(hosts)
         return self.fenced(hosts), errors
 
@@ -156,12 +156,12 @@ class Session:
         def work(node: Node) -> T:
             return ask(node, hosts[node.name])
 
-        answers = {} if lost else on_each(nodes, work, forks=self.forks)
-        errors = [*lost.values(), *(a for a in answers.values() if isinstance(a, NodeError))]
-        if errors:
+        asked = () if lost else nodes
+        answers, failed = results_and_errors(asked, work, forks=self.forks)
+        if errors := [*lost.values(), *failed.values()]:
             is_lost = any(isinstance(error, UnreachableError) for error in errors)
             raise (_NodesUnreachableError if is_lost else AscendbootError)(*map(str, errors))
-        return {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
+        return answers
 
     def connect(self, nodes: Sequence[Node]) -> WorkSides:
         """Connect to the workload sides of all nodes at once, as recorded by the last setup.
@@ -171,7 +171,7 @@ class Session:
         hosts, errors = self.connect_hosts(nodes)
         record = self._record
         engines = {n: node.engine for n, node in record.nodes.items()} if record else {}
-        sides, lost = connect_all(
+        sides, lost = results_and_errors(
             [node for node in nodes if node.name in hosts],
             lambda node: work_side(node, hosts[node.name], engines.get(node.name, "")),
             forks=self.forks,

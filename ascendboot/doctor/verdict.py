@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from ascendboot.doctor.scan import logs_in, selected_lines
 from ascendboot.doctor.writers import Writer, Writers, rank_in_name
 from ascendboot.errors import UsageError
@@ -28,7 +30,7 @@ from ascendboot.jobs.evidence import (
     is_of_a_log,
     without_numbers,
 )
-from ascendboot.jobs.progress import SIGNALLED, signal_of
+from ascendboot.jobs.progress import codes_of_killed
 from ascendboot.launch.plan import JobRecord, PlannedRank
 from ascendboot.model.job import CauseKind, Followed, JobCause
 from ascendboot.model.names import ranks_named
@@ -41,10 +43,6 @@ _NUMBER: Final = re.compile(r"\b1\d{7}(?:-1\d{7})?\b")
 """Such numbers in a text."""
 _NODE_LOG: Final = re.compile(r".{0,60}?\bkernel: |\[ *\d{1,9}\.\d{6}\] |.{0,60}?\bsystemd\[1\]: ")
 _LAUNCHER: Final = re.compile(r"(?:^|/)(?:launcher|agent\.\d{1,6})\.log$")
-_ENDS: Final = (
-    re.compile(r"process rank (\d{1,5}) with PID \d+ on node \S+ exited on\s+signal (\d{1,3})"),
-    re.compile(r"rank\s*: (\d{1,5}) \(local_rank: \d+\)\s+exitcode\s*: -(\d{1,3}) "),
-)
 _FIRST_END: Final = re.compile(
     r"Process name: \[\[\d{1,9},\d{1,5}\],(\d{1,5})\]\s{1,9}Exit code: {1,9}(\d{1,3})\b"
 )
@@ -100,6 +98,10 @@ class Layout:
         return ""
 
 
+_OF_A_REPORT: Final = {"source", "devices", "losses"}
+"""What only the report of a job states of its cause."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What failed first in one job."""
@@ -140,26 +142,9 @@ class Verdict:
 
     def to_json(self) -> dict[str, object]:
         """The verdict as documented in the reference of `doctor --json`."""
-        cause = self.cause
-        return {
-            "kind": cause.kind.value,
-            "title": cause.title,
-            "rank": cause.rank,
-            "ranks": list(cause.ranks),
-            "node": cause.node,
-            "nodes": list(cause.nodes),
-            "device": cause.device,
-            "at": cause.at,
-            "words": cause.words,
-            "place": self.place,
-            "known_error": self.known_id or None,
-            "meaning": cause.meaning,
-            "remedy": cause.remedy,
-            "why": cause.why,
-            "certainty": self.certainty,
-            "unsure": cause.unsure,
-            "followed": [{"ranks": list(f.ranks), "how": f.how} for f in cause.followed],
-        }
+        document = TypeAdapter(JobCause).dump_python(self.cause, mode="json", exclude=_OF_A_REPORT)
+        known = {"place": self.place, "known_error": self.known_id or None}
+        return {**document, **known, "certainty": self.certainty}
 
 
 def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
@@ -305,13 +290,7 @@ class Examination:
         # Without its log nothing shows whether it only lost another rank.
         self._unlogged = ends.keys() - self._logged
         ends = {rank: code for rank, code in ends.items() if rank in self._logged}
-        return ends | {
-            int(rank): SIGNALLED + int(signal)
-            for text in texts
-            for form in _ENDS
-            for rank, signal in form.findall(text)
-            if signal_of(SIGNALLED + int(signal)) is not None
-        }
+        return ends | codes_of_killed(texts)
 
     def verdict(self) -> Verdict | None:
         """Return what failed first; None if no log has an error."""

@@ -15,13 +15,12 @@ from ascendboot.facts.query import (
     Fact,
     Sections,
     output_of,
-    read_script,
     value_of,
 )
 from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_absent
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.templates import script
-from ascendboot.transport.api import HANGS, Result
+from ascendboot.transport.api import HANGS, Result, read_script
 
 _CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20

@@ -17,10 +17,9 @@ from ascendboot.facts.query import (
     Sections,
     Unanswered,
     attempt,
-    read_script,
 )
 from ascendboot.templates import script
-from ascendboot.transport.api import Command
+from ascendboot.transport.api import Command, read_script
 
 CALL_S: Final = 5
 WITHIN_S: Final = 15

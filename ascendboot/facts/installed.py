@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from ascendboot.errors import NotUnderstoodError, excerpt
-from ascendboot.facts.query import output_of, read_script
+from ascendboot.facts.query import output_of
 from ascendboot.model.files import (
     FOLDER,
     OWNER_BYTES,
@@ -24,7 +24,7 @@ from ascendboot.model.files import (
     fingerprint,
 )
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result, read_script
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def installed_query(
         with_firewall="yes" if with_firewall else "",
     )
     purpose = "look at what ascendboot has set up"
-    return read_script(base_script(cluster) + text, purpose=purpose, timeout_s=30.0)
+    return read_script(base_script(cluster) + text, purpose=purpose)
 
 
 def parse_installed(result: Result) -> Installed:

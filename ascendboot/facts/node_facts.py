@@ -28,14 +28,13 @@ from ascendboot.facts.query import (
     Fact,
     Sections,
     Unanswered,
-    read_script,
     value_of,
 )
 from ascendboot.hccl.profiles import profile_paths
 from ascendboot.model.cluster import Cluster, Device, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result, read_script
 
 T = TypeVar("T")
 CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]
@@ -152,8 +151,8 @@ class NodeFacts:
 
 
 _SCRIPT = "the script that queries the node"
-_SYSTEM = read_script(script("facts-system.sh"), purpose="look at the system", timeout_s=30.0)
-_SERVICES = read_script(script("facts-services.sh"), purpose="look at the services", timeout_s=30.0)
+_SYSTEM = read_script(script("facts-system.sh"), purpose="look at the system")
+_SERVICES = read_script(script("facts-services.sh"), purpose="look at the services")
 LAUNCHERS = script("facts-launchers.sh")
 TORCH = script("torch-versions.py")
 
@@ -315,9 +314,7 @@ def _code(state: str) -> CodeState:
 def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnvironment]]:
     """The query for the workload side; `python` tries a single copy, as Open MPI makes it."""
     words = (python, SINGLE_COPY) if python else ("", "")
-    query = read_script(
-        SURROUNDINGS, *words, purpose="query the environment of ranks", timeout_s=30.0
-    )
+    query = read_script(SURROUNDINGS, *words, purpose="query the environment of ranks")
     place = f" in the container {node.container}" if node.container else ""
     purpose = f"read the devices and limits of ranks{place}"
     return {"surroundings": Fact(query, _surroundings, purpose)}

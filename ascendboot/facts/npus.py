@@ -17,12 +17,11 @@ from ascendboot.facts.query import (
     Fact,
     Sections,
     attempt,
-    read_script,
     value_of,
 )
 from ascendboot.model.cluster import Node
 from ascendboot.templates import script
-from ascendboot.transport.api import HANGS, Command
+from ascendboot.transport.api import HANGS, Command, read_script
 
 T = TypeVar("T")
 

@@ -87,12 +87,6 @@ CLOCK_COMMAND = Command(
 )
 
 
-def read_script(text: str, *words: str, purpose: str, timeout_s: float, **more: Any) -> Command:  # noqa: ANN401 - fields of Command
-    """A command that runs a bash script with arguments; the script only reads."""
-    argv = ("bash", "-c", text, "ascendboot", *words)
-    return Command(argv=argv, purpose=purpose, effect=Effect.READ, timeout_s=timeout_s, **more)
-
-
 def value_of(answer: Answer[T]) -> T | None:
     """The value, or None when there is none."""
     return answer.value if isinstance(answer, Answered) else None

@@ -17,7 +17,7 @@ from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import Event, EventReader, LauncherEnded, NodeSample, parse_sample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, rank_marks
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Stream, Transport
+from ascendboot.transport.api import Stream, Transport, read_script, write_script
 from ascendboot.transport.pool import on_each
 
 POLL_S: Final = 0.2
@@ -157,13 +157,10 @@ class NodeLogs:
         """
         beat = max(1, round(beat_s / POLL_S))
         words = [word for name, size in self.sizes.items() for word in (name, str(size))]
-        command = Command(
-            argv=(
-                *("bash", "-c", script("jobs-logs.sh"), "logs", str(job.job_folder)),
-                *(mode, str(beat), str(sample_s), *words),
-            ),
+        command = (write_script if mode == "record" else read_script)(
+            script("jobs-logs.sh"),
+            *(str(job.job_folder), mode, str(beat), str(sample_s), *words),
             purpose=f"read logs of job {job.job_id}",
-            effect=Effect.WRITE if mode == "record" else Effect.READ,
         )
         try:
             self._streams.append(transport.stream(command, self.reader()))

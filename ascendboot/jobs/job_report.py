@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -12,7 +11,7 @@ from ascendboot.errors import excerpt
 from ascendboot.jobs.diagnosis import diagnose, first_failure
 from ascendboot.jobs.evidence import tail_of
 from ascendboot.jobs.loss import BadLoss, LossWatch, loss_words, recorded_losses
-from ascendboot.jobs.progress import SIGNALLED, Arrivals, Progress, signal_of
+from ascendboot.jobs.progress import Arrivals, Progress, codes_of_killed, signal_of
 from ascendboot.launch.events import ENDING, overdue_message
 from ascendboot.launch.plan import JobRecord, LaunchPlan, PlannedRank, rank_log, start_log
 from ascendboot.model.cluster import NodeClocks
@@ -37,11 +36,6 @@ _LOOK_AT_DEVICE = "npu-smi info -t health and hccn_tool -link_stat there; reset 
 _MOST_QUOTED = 20
 _LOST = "has lost communication with a remote daemon"
 """Open MPI 4.1 prints this about a node that it lost."""
-_KILLED = (
-    re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)"),
-    re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: -(\d+) \(pid: \d+\)"),
-)
-"""Messages of mpirun (4.1) and torchrun (2.13) about a rank that a signal ended."""
 
 
 def report_on(
@@ -170,13 +164,7 @@ def _ends(
     clocks: NodeClocks,
 ) -> tuple[RankEnd, ...]:
     """Return the end of every rank, from its event or else from the launcher's output."""
-    texts = [" ".join(lines) for lines in output.values()]
-    codes = {
-        int(rank): SIGNALLED + int(signal)
-        for text in texts
-        for form in _KILLED
-        for rank, signal in form.findall(text)
-    }
+    codes = codes_of_killed(" ".join(lines) for lines in output.values())
     codes |= {rank: end.exit_code for rank, end in progress.ended.items()}
     return tuple(
         RankEnd(

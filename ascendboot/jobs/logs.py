@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,8 @@ from ascendboot.jobs.output import Lines
 from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.names import expand_list, parse_span
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Transport
-from ascendboot.transport.pool import on_each
+from ascendboot.transport.api import Transport, read_script
+from ascendboot.transport.pool import results_and_errors
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _SPAN_END = tuple("smhd")
@@ -171,11 +172,10 @@ def _fetch(
 
     def fetch(node: str) -> list[re.Match[str]]:
         names, ranks = logs[node], {rank.rank for rank in job.ranks_on(node)}
-        words = (str(job.job_folder), str(TAIL_BYTES + 1), *names)
-        command = Command(
-            argv=("bash", "-c", script("jobs-tails.sh"), "tails", *words),
+        command = read_script(
+            script("jobs-tails.sh"),
+            *(str(job.job_folder), str(TAIL_BYTES + 1), *names),
             purpose=f"read the ends of the logs of job {job.job_id}",
-            effect=Effect.READ,
             most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(names) + _MOST_PLOGS * len(ranks)),
         )
         lines = transports[node].run(command).checked().lines or ("",)
@@ -187,14 +187,10 @@ def _fetch(
             raise CommandError(node, f"could not {command.purpose}: {problem}")
         return [m for m in tails if m and (m[1] in names or (m[2] and int(m[2]) in ranks))]
 
-    errors: dict[str, NodeError] = {}
-    for node, tails in on_each(transports, fetch, forks=forks).items():
-        if isinstance(tails, NodeError):
-            errors[node] = tails
-            continue
-        for tail in tails:
-            (place / tail[1]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with (place / tail[1]).open("wb") as file:
-                file.seek(int(tail[3]))
-                file.write(base64.b64decode(tail[4]))
+    found, errors = results_and_errors(transports, fetch, forks=forks)
+    for tail in chain.from_iterable(found.values()):
+        (place / tail[1]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (place / tail[1]).open("wb") as file:
+            file.seek(int(tail[3]))
+            file.write(base64.b64decode(tail[4]))
     return errors

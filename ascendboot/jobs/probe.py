@@ -10,9 +10,10 @@ from pathlib import PurePosixPath
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.events import Event, parse_event
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result, Transport
+from ascendboot.transport.api import Command, Result, Transport, read_script
 from ascendboot.transport.pool import on_each
 
+_PURPOSE = "look for jobs"
 _PROCESS = re.compile(r"process (\d+) (.*)")
 _FORMS = {
     "alive": re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)"),
@@ -73,7 +74,8 @@ def probe_jobs(
     `jobs` is the folder of all jobs of the cluster. A node that could not be reached has its error
     instead.
     """
-    command = _command(script("jobs-probe.sh"), str(jobs), "1" if details else "0", *job_ids)
+    words = (str(jobs), "1" if details else "0", *job_ids)
+    command = read_script(script("jobs-probe.sh"), *words, purpose=_PURPOSE)
     return on_each(
         transports, lambda node: probe_result(transports[node].run(command)), forks=forks
     )
@@ -81,13 +83,8 @@ def probe_jobs(
 
 def probe_below(base: str) -> Command:
     """Return a command that probes all running jobs; the script `base` sets `b`."""
-    return _command(f'{base}set -- "$b/jobs" 0\n{script("jobs-probe.sh")}')
-
-
-def _command(text: str, *words: str) -> Command:
-    return Command(
-        argv=("bash", "-c", text, "probe", *words), purpose="look for jobs", effect=Effect.READ
-    )
+    text = f'{base}set -- "$b/jobs" 0\n{script("jobs-probe.sh")}'
+    return read_script(text, purpose=_PURPOSE)
 
 
 def probe_result(result: Result) -> dict[str, JobProbe]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
 
@@ -177,3 +178,17 @@ def will_end(plan: LaunchPlan | JobRecord, event: events.Event, progress: Progre
             return bool(code) or len(progress.ended) == len(plan.ranks)
         case _:
             return False
+
+
+_KILLED = (
+    re.compile(r"process rank (\d{1,7}) with PID \d+ on node \S+ exited on\s+signal (\d{1,3})"),
+    re.compile(r"rank\s*: (\d{1,7}) \(local_rank: \d+\)\s+exitcode\s*: -(\d{1,3}) "),
+)
+"""Messages of mpirun (4.1) and torchrun (2.13) about a rank that a signal ended."""
+
+
+def codes_of_killed(texts: Iterable[str]) -> dict[int, int]:
+    """Return the exit codes of the ranks that signals ended, as launchers report them."""
+    found = (match for text in texts for form in _KILLED for match in form.findall(text))
+    codes = {int(rank): SIGNALLED + int(signal) for rank, signal in found}
+    return {rank: code for rank, code in codes.items() if signal_of(code) is not None}

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.model.names import ranks_named
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Transport
-from ascendboot.transport.pool import on_each
+from ascendboot.transport.api import Transport, read_script
+from ascendboot.transport.pool import results_and_errors
 
 _SHOWN_PLACES: Final = 8
 _SPY_S: Final = 5.0
@@ -201,11 +202,10 @@ def read_stacks(
 
     Returns the lines for the screen, and the file; None when it could not be written.
     """
-    words = (str(job_folder), python, f"{_SPY_S:g}")
-    command = Command(
-        argv=("bash", "-c", script("jobs-stacks.sh"), "stacks", *words),
+    command = read_script(
+        script("jobs-stacks.sh"),
+        *(str(job_folder), python, f"{_SPY_S:g}"),
         purpose=f"see where the ranks of job {job_folder.name} are",
-        effect=Effect.READ,
         timeout_s=60.0,
     )
 
@@ -216,10 +216,9 @@ def read_stacks(
         except NotUnderstoodError as error:
             raise CommandError(node, f"could not {command.purpose}: {error}") from error
 
-    answers = on_each(transports, views_on, forks=forks).values()
-    views = [view for answer in answers if not isinstance(answer, NodeError) for view in answer]
-    views.sort(key=lambda view: view.rank)
-    lines = place_lines(views, [answer for answer in answers if isinstance(answer, NodeError)])
+    by_node, errors = results_and_errors(transports, views_on, forks=forks)
+    views = sorted(chain.from_iterable(by_node.values()), key=lambda view: view.rank)
+    lines = place_lines(views, errors.values())
     now = datetime.now(timezone.utc)
     file = folder / f"{why}-{now:%Y%m%d-%H%M%S}.txt"
     head = f"job {job_folder.name}, {now.isoformat(timespec='seconds')}"

@@ -10,7 +10,7 @@ from ascendboot.errors import LaunchError, NodeError
 from ascendboot.jobs.stop import terminate_processes
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Transport, write_files
+from ascendboot.transport.api import Command, Effect, Transport, write_files, write_script
 from ascendboot.transport.pool import on_each
 
 _START = 'setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &'
@@ -48,10 +48,10 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
             shlex.join(write.argv),
             *plan.logs_on(node),
         )
-        command = Command(
-            argv=("bash", "-c", script("jobs-prepare.sh"), "prepare", *map(str, words)),
+        command = write_script(
+            script("jobs-prepare.sh"),
+            *map(str, words),
             purpose=purpose,
-            effect=Effect.WRITE,
             timeout_s=write.timeout_s,
             stdin=write.stdin,
         )
@@ -92,11 +92,7 @@ def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) 
     Raises:
         NodeError: not started on this node, maybe on others.
     """
-    command = Command(
-        argv=("bash", "-c", _START, "start", str(plan.job_folder)),
-        purpose=f"start job {plan.job_id}",
-        effect=Effect.WRITE,
-    )
+    command = write_script(_START, str(plan.job_folder), purpose=f"start job {plan.job_id}")
     nodes = [start.node for start in plan.starts]
     began = on_each(nodes, lambda node: transports[node].run(command).checked(), forks=forks)
     for started in began.values():

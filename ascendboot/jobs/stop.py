@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.launchers import ends_within_s
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result, Transport
+from ascendboot.transport.api import Result, Transport, write_script
 from ascendboot.transport.pool import on_each
 
 LINGER_S = 2.0
@@ -56,11 +56,10 @@ def terminate_launcher(
     Raises:
         NodeError: it failed on the primary.
     """
-    words = (str(folder), "stop" if by_stop else "")
-    command = Command(
-        argv=("bash", "-c", script("jobs-terminate.sh"), "terminate", *words),
+    command = write_script(
+        script("jobs-terminate.sh"),
+        *(str(folder), "stop" if by_stop else ""),
         purpose=f"end the launcher of job {folder.name}",
-        effect=Effect.WRITE,
     )
     transport.run(command).checked()
 
@@ -71,11 +70,7 @@ def end_ranks(transports: Mapping[str, Transport], folder: PurePosixPath, *, for
     Open MPI (4.1) ends the ranks of other nodes only after those of the primary. A node that cannot
     be reached is left to Open MPI.
     """
-    command = Command(
-        argv=("bash", "-c", _HASTEN, "hasten", str(folder)),
-        purpose=f"end the ranks of job {folder.name}",
-        effect=Effect.WRITE,
-    )
+    command = write_script(_HASTEN, str(folder), purpose=f"end the ranks of job {folder.name}")
     results = on_each(transports, lambda node: transports[node].run(command), forks=forks)
     for node, done in results.items():
         if isinstance(done, NodeError):
@@ -95,10 +90,10 @@ def terminate_processes(
     A node that could not be reached has its error instead.
     """
     tenths = (str(round(10 * linger_s)), str(round(10 * grace_s)))
-    command = Command(
-        argv=("bash", "-c", script("jobs-sweep.sh"), "sweep", str(folder), *tenths),
+    command = write_script(
+        script("jobs-sweep.sh"),
+        *(str(folder), *tenths),
         purpose=f"find remaining processes of job {folder.name}",
-        effect=Effect.WRITE,
         timeout_s=linger_s + grace_s + _KILL_S,
     )
     return on_each(transports, lambda node: _swept(transports[node].run(command)), forks=forks)

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from ascendboot.lab.host import LabError, ProcessId, run
 from ascendboot.lab.shape import Shape
+from ascendboot.model.files import write_atomically
 
 ROOT = Path("/run/ascendboot-lab")
 _RECORD = "lab.json"
@@ -63,11 +64,10 @@ class Record:
     def save(self) -> None:
         """Write the record, making the folder."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        beside = self.folder / f"{_RECORD}.new"
         members = TypeAdapter(Record).dump_python(self, mode="json")
         shape = members.pop("shape")
-        beside.write_text(json.dumps({**shape, **members}, indent=1))
-        beside.replace(self.folder / _RECORD)
+        text = json.dumps({**shape, **members}, indent=1)
+        write_atomically(self.folder / _RECORD, text.encode())
 
 
 def current_boot_id() -> str:

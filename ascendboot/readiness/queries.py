@@ -16,13 +16,13 @@ from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.node_facts import NodeEnvironment, environment_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Sections, read_script
+from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Sections
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.setup.record import SetupRecord
 from ascendboot.templates import script
-from ascendboot.transport.api import Command
+from ascendboot.transport.api import Command, read_script
 
 T = TypeVar("T")
 _MOST_PORTS = 1024

@@ -37,7 +37,7 @@ from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.setup.steps import SSHD_CONFIG, start_sshd
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
-from ascendboot.transport.pool import on_each
+from ascendboot.transport.pool import results_and_errors
 from ascendboot.transport.script import HostAndContainer
 
 OF_THE_IMAGE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -123,9 +123,7 @@ def check_readiness(
         sides, left = Sides(hosts[node.name], transports[node.name]), record.nodes[node.name]
         return _query_node(node, sides, cluster, left, job=job, sending=sending)
 
-    answers = on_each(cluster.nodes, query_node, forks=forks)
-    replies = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
-    failed = {name: answer for name, answer in answers.items() if isinstance(answer, NodeError)}
+    replies, failed = results_and_errors(cluster.nodes, query_node, forks=forks)
     failures = grouped((error.message, name) for name, error in failed.items())
     is_copied = not any(reply.has_script for reply in replies.values()) and Path(script).is_file()
     text = Path(script).read_text(errors="replace") if is_copied else ""

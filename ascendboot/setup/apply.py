@@ -21,12 +21,12 @@ from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
-from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState, write_command
+from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
 from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
 from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Sides, Transport, write_files
+from ascendboot.transport.api import Command, Effect, Sides, Transport, write_files, write_script
 from ascendboot.transport.pool import on_each
 
 _SENDERS = 8
@@ -187,10 +187,11 @@ def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
     """
     base, commands, is_recorded = installed.base, list[Command](), False
     paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
-    record = ("bash", "-c", script("setup-note.sh"), "note", str(base), *paths)
+    note = script("setup-note.sh")
     for change in changes:
         if change.files and not is_recorded:
-            commands.append(write_command(*record, purpose="note what is made here"))
+            made = write_script(note, str(base), *paths, purpose="note what is made here")
+            commands.append(made)
             is_recorded = True
         if change.files:
             names = ", ".join(file.path.name for file in change.files)

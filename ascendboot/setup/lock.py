@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from ascendboot.errors import NodeError, NotUnderstoodError, ToolError
 from ascendboot.facts.installed import base_script
-from ascendboot.facts.query import Answer, Fact, Unanswered, read_script
-from ascendboot.setup.steps import write_command
+from ascendboot.facts.query import Answer, Fact, Unanswered
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result, read_script, write_script
 
 SILENT_S = 60
 """A lock is released this long after the control machine was last reachable."""
@@ -82,8 +81,8 @@ def locks(cluster: str, holder: str, *, breaks: bool = False, silent_s: int = SI
 
     def lock(name: str, purpose: str) -> Fact[Lock]:
         words = (holder, "break" if breaks else "", str(silent_s))
-        argv = ("bash", "-c", base + script(name), "lock", *words)
-        return Fact(write_command(*argv, purpose=purpose, timeout_s=15.0), _parse)
+        take = write_script(base + script(name), *words, purpose=purpose, timeout_s=15.0)
+        return Fact(take, _parse)
 
     still_held = read_script(
         base + _STILL_OURS,

@@ -22,7 +22,7 @@ from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, HostSide, Result
+from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
@@ -142,14 +142,11 @@ def leftovers_commands(
     They look, or they end the cluster's sshd and remove what setup wrote and nobody changed.
     """
     verb, mode = ("remove", "remove") if removes else ("look for", "look")
+    of_script = write_script if removes else read_script
 
     def command(name: str, what: str, **values: str) -> Command:
-        return Command(
-            argv=("bash", "-c", base_script(cluster) + script(name, mode=mode, **values)),
-            purpose=f"{verb} {what}",
-            effect=Effect.WRITE if removes else Effect.READ,
-            timeout_s=120.0,
-        )
+        text = base_script(cluster) + script(name, mode=mode, **values)
+        return of_script(text, purpose=f"{verb} {what}", timeout_s=120.0)
 
     code = command("setup-code-remove.sh", "the code that was sent")
     side, table = "container" if in_container else "host", firewall_table(cluster)

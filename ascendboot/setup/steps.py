@@ -11,7 +11,7 @@ from typing import TypeAlias
 from ascendboot.facts.installed import Installed, NftTable, firewall_table
 from ascendboot.model import files
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, FileWrite
+from ascendboot.transport.api import Command, Effect, FileWrite, write_script
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,6 @@ class Step(ABC):
         """Compare the desired state with what is installed; pure."""
 
 
-def write_command(*argv: str, purpose: str, stdin: bytes = b"", timeout_s: float = 30.0) -> Command:
-    """A command that changes the node."""
-    return Command(
-        argv=argv, purpose=purpose, effect=Effect.WRITE, stdin=stdin, timeout_s=timeout_s
-    )
-
-
 @dataclass(frozen=True)
 class Closed(Step):
     """Only the cluster's user can change the cluster's folder and the one above it."""
@@ -75,8 +68,9 @@ class Closed(Step):
         if not found:
             return Satisfied("only their user can write there")
         lines = (f"{there.closed:04o} {path}\n" for path, there in found.items())
-        close = write_command(
-            *("bash", "-c", script("setup-close.sh"), "close", str(installed.base)),
+        close = write_script(
+            script("setup-close.sh"),
+            str(installed.base),
             purpose="take the right to write there from others",
             stdin="".join(lines).encode(errors="surrogateescape"),
         )
@@ -120,7 +114,8 @@ class Absent(Step):
         if self.name not in installed.files:
             return Satisfied("is not there")
         path = str(installed.base / self.name)
-        remove = write_command("rm", "-f", "--", path, purpose=f"remove {self.name}")
+        argv, purpose = ("rm", "-f", "--", path), f"remove {self.name}"
+        remove = Command(argv=argv, purpose=purpose, effect=Effect.WRITE)
         return Change(summary=f"{self.name} is left from another setting", commands=(remove,))
 
 
@@ -160,13 +155,14 @@ class KeyPair(Step):
         elif is_open is not None and is_open.owner is not None:
             why = f"{is_open.why}; a new one replaces it"
         elif there.mode != _PRIVATE:
-            chmod = write_command("chmod", "600", str(path), purpose=f"protect {self.name}")
+            argv, purpose = ("chmod", "600", str(path)), f"protect {self.name}"
+            chmod = Command(argv=argv, purpose=purpose, effect=Effect.WRITE)
             summary = f"{self.name} has mode {there.mode:04o} instead of 0600"
             return Change(summary=summary, commands=(chmod,))
         else:
             return Satisfied("there, readable and protected")
         text = script("setup-key.sh", folder=path.parent, path=path, comment=self.comment)
-        make = write_command("bash", "-c", text, purpose=f"make {self.name}")
+        make = write_script(text, purpose=f"make {self.name}")
         return Change(summary=f"{self.name} {why}", commands=(make,))
 
 
@@ -205,7 +201,7 @@ class Sshd(Step):
 def start_sshd(installed: Installed, config_sha256: str, sshd: str = SSHD) -> Command:
     """The command that starts the cluster's sshd if its configuration has this digest."""
     text = script("setup-sshd.sh", b=installed.base, digest=config_sha256, sshd=sshd)
-    return write_command("bash", "-c", text, purpose="start the cluster's sshd", timeout_s=20.0)
+    return write_script(text, purpose="start the cluster's sshd", timeout_s=20.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +224,7 @@ class Firewall(Step):
         why = {"absent": "is not loaded", "changed": "was changed"}.get(state.state, "is outdated")
         mode = "load" if self.rules else "remove"
         text = script("setup-firewall.sh", b=installed.base, table=table, mode=mode)
-        change = write_command("bash", "-c", text, purpose=f"{mode} the table inet {table} of nft")
+        change = write_script(text, purpose=f"{mode} the table inet {table} of nft")
         return Change(summary=f"the table inet {table} of nft {why}", commands=(change,))
 
 

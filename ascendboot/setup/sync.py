@@ -20,9 +20,8 @@ from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.model.names import counted
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.steps import write_command
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Transport
+from ascendboot.transport.api import Command, Transport, write_script
 
 PIECE = 2 * 1024**2
 """So many bytes are in memory at once, for each node that is sent to."""
@@ -292,9 +291,9 @@ class CodeSender:
                 if self.interrupted.is_set():
                     raise CommandError(transport.node, "could not send the code: interrupted")
                 transport.run(command).checked()
-            text = script("setup-code-receive.sh")
-            receive = write_command(
-                *("bash", "-c", text, "receive", str(base), str(offset)),
+            receive = write_script(
+                script("setup-code-receive.sh"),
+                *(str(base), str(offset)),
                 purpose="send the code",
                 stdin=piece,
                 timeout_s=120.0,
@@ -312,9 +311,9 @@ class CodeSender:
         entries = self.source.tree.entries
         paths = (f"{path}\0" for path in work.send if entries[path].target is None)
         address = self.cluster.node(name).cluster_address
-        words = ("carry", str(base), self.path, address, f"bash -c {shlex.quote(there)}")
-        return write_command(
-            *("bash", "-c", script("setup-code-carry.sh"), *words),
+        return write_script(
+            script("setup-code-carry.sh"),
+            *(str(base), self.path, address, f"bash -c {shlex.quote(there)}"),
             purpose=f"send the code to {name}",
             timeout_s=60.0 + self._bytes(work) / _SLOWEST_PER_S,
             stdin="".join(paths).encode(),
@@ -330,9 +329,9 @@ class CodeSender:
             else:
                 lines.append(f"f\t{entry.size}\t{entry.mode:04o}\t{entry.sha256}\t{path}\n")
         lines += [f"d\t-\t-\t-\t{path}\n" for path in work.delete]
-        words = ("unpack", str(base), str(self._bytes(work)), self.path)
-        return write_command(
-            *("bash", "-c", script("setup-code-unpack.sh"), *words),
+        return write_script(
+            script("setup-code-unpack.sh"),
+            *(str(base), str(self._bytes(work)), self.path),
             purpose="put the code in place",
             timeout_s=60.0 + _SECONDS_A_FILE * len(work.send),
             stdin="".join(lines).encode(),

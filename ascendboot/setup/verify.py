@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 from ascendboot.checks.connections import probe_findings
 from ascendboot.checks.probes import NodeProbes, ProbeResults, probe_command, probes_of, read_probes
 from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, excerpt
-from ascendboot.facts.query import read_script
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import counted
@@ -24,7 +23,7 @@ from ascendboot.setup.cluster_plan import Context
 from ascendboot.setup.phases import NETWORK, VERIFY
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Result, Sides
+from ascendboot.transport.api import Command, Result, Sides, read_script
 
 # On one line and without an exclamation mark: csh takes neither between quotes.
 _PROBE = (
@@ -373,7 +372,7 @@ def _login_results(
     """The results of the logins, node by node; evidence is read only where one broke off."""
     log = shlex.quote(str(expected.base / "sshd/sshd.log"))
     purpose = "read the log of the cluster's sshd"
-    query = read_script(_EVIDENCE.format(log=log), purpose=purpose, timeout_s=30.0)
+    query = read_script(_EVIDENCE.format(log=log), purpose=purpose)
 
     def gather(node: Node) -> Evidence:
         both = sides[node.name]

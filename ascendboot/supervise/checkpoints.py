@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError, excerpt
-from ascendboot.facts.query import Fact, Sections, read_script
+from ascendboot.facts.query import Fact, Sections
 from ascendboot.model.cluster import CheckpointKind, CheckpointRules
 from ascendboot.model.names import counted, fold
 from ascendboot.templates import script
-from ascendboot.transport.api import Result
+from ascendboot.transport.api import Result, read_script
 
 SCRIPT: Final = script("supervise-checkpoints.sh")
 MOST_ENTRIES = 10_000
@@ -440,16 +440,12 @@ def _why_not_shards(name: str, counts: Mapping[str, int], files: Mapping[str, in
     count = counts.get(name, 0)
     if not count:
         return f"is not complete: {name}.data-* is missing"
-    wanted = [f"{name}.data-{number:05d}-of-{count:05d}" for number in range(count)]
-    return _why_not_files([f"{name}.index", *wanted], files)
-
-
-def _why_not_files(wanted: Iterable[str], files: Mapping[str, int]) -> str:
-    for name in wanted:
-        if name not in files:
-            return f"is not complete: {name} is missing"
-        if not files[name]:
-            return f"is not complete: {name} is empty"
+    shards = (f"{name}.data-{number:05d}-of-{count:05d}" for number in range(count))
+    for wanted in (f"{name}.index", *shards):
+        if wanted not in files:
+            return f"is not complete: {wanted} is missing"
+        if not files[wanted]:
+            return f"is not complete: {wanted} is empty"
     return ""
 
 
@@ -486,15 +482,17 @@ def find_torch(listing: Listing, rules: CheckpointRules) -> Seen:
         else:
             found[step][entry.path] = why
     for step, of in found.items():
-        yield _together(step, of, rules)
+        yield _together(step, of, _RANK, rules)
 
 
-def _together(step: int, of: Mapping[str, str], rules: CheckpointRules) -> Saved | Unusable:
-    """One checkpoint of the files of one step; each rank may have saved its own."""
+def _together(
+    step: int, of: Mapping[str, str], rank_form: re.Pattern[str], rules: CheckpointRules
+) -> Saved | Unusable:
+    """One checkpoint of the files of one step, by path with why not; each rank may have its own."""
     for name, why in of.items():
         if why:
             return Unusable(step, f"{rules.dir}/{name}", why)
-    ranks = frozenset((int(rank[1]),) for name in of if (rank := _RANK.search(name)))
+    ranks = frozenset((int(rank[1]),) for name in of if (rank := rank_form.search(name)))
     path = rules.dir if len(of) > 1 else f"{rules.dir}/{next(iter(of))}"
     return Saved(step, path, ranks)
 
@@ -555,21 +553,11 @@ def find_mindspore(listing: Listing, rules: CheckpointRules) -> Seen:
     for match in sorted(matches, key=lambda match: files[match[0]].modified):
         of_step[(int(match[3]) - 1) * length + int(match[4])][match[1] or ""] = match
     for step, of in of_step.items():
-        yield _of_ranks(step, tuple(of.values()), files, rules)
-
-
-def _of_ranks(
-    step: int, matches: Sequence[re.Match[str]], files: Mapping[str, Entry], rules: CheckpointRules
-) -> Saved | Unusable:
-    """One checkpoint of the files that ranks saved at one step."""
-    for match in matches:
-        graph = f"{match[1]}/{match[2]}-graph.meta" if match[1] else f"{match[2]}-graph.meta"
-        why = _empty([files[match[0]], *([files[graph]] if graph in files else [])])
-        if why:
-            return Unusable(step, f"{rules.dir}/{match[0]}", why)
-    ranks = frozenset((int(rank[1]),) for m in matches if (rank := _OF_RANK.search(m[0])))
-    path = rules.dir if len(matches) > 1 else f"{rules.dir}/{matches[0][0]}"
-    return Saved(step, path, ranks)
+        why = {}
+        for match in of.values():
+            graph = posixpath.join(match[1] or "", f"{match[2]}-graph.meta")
+            why[match[0]] = _empty(files[name] for name in (match[0], graph) if name in files)
+        yield _together(step, why, _OF_RANK, rules)
 
 
 # ------------------------------------------------------------------------------------- manifest

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
-from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
+from ascendboot.model.names import counted
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,11 @@ def legal_world(
 
 def why_not_legal(shape: Parallel, available: int, devices: int, at_least: int) -> str:
     """Say why no number of nodes is legal, and how many nodes would be, for a message."""
-    seen = f"{_nodes(available)} of {devices} devices"
+    seen = f"{counted(available, 'node')} of {devices} devices"
     if available < at_least:
         return f"{seen}: fewer than min_nodes {at_least}; release or repair a node"
     if need := _next_legal(shape, available, devices):
-        remedy = f"{_nodes(need)} would be enough"
+        remedy = f"{counted(need, 'node')} would be enough"
     else:
         remedy = "no number of nodes is legal; change tp, pp, cp, gbs or dp_min"
     ranks = range(max(at_least, 1) * devices, available * devices + 1, devices)
@@ -56,25 +55,6 @@ def why_not_legal(shape: Parallel, available: int, devices: int, at_least: int) 
         return f"{seen}: DP is at most {max(sizes)}, dp_min is {shape.dp_min}; {remedy}"
     shown = ", ".join(map(str, sizes))
     return f"{seen}: gbs {shape.gbs} is no multiple of mbs {shape.mbs} x DP ({shown}); {remedy}"
-
-
-def isolated_ranks(faulty: Collection[int], world: int, shape: Parallel) -> tuple[int, ...]:
-    """Return the ranks that MindIO isolates: those with the data parallel index of a faulty rank.
-
-    Ranks are numbered in Megatron's order (tp, cp, dp, pp). Source: mind-cluster 22bb3d98,
-    MindIO controller.cpp, ChooseIsolateRanks.
-
-    Raises:
-        UsageError: `world` is no multiple of TP x PP x CP, or has no such rank.
-    """
-    dp, rest = divmod(world, shape.model_devices)
-    if rest or not dp:
-        raise UsageError(f"{world} ranks are no multiple of {shape.model_devices} ({shape.words})")
-    if outside := sorted(set(faulty) - set(range(world))):
-        raise UsageError(f"rank {outside[0]}: there are only {world} ranks")
-    inner = shape.tp * shape.cp
-    bad = {rank // inner % dp for rank in faulty}
-    return tuple(rank for rank in range(world) if rank // inner % dp in bad)
 
 
 def _divides(shape: Parallel, dp: int) -> bool:
@@ -93,7 +73,3 @@ def _next_legal(shape: Parallel, available: int, devices: int) -> int | None:
         if legal_world(shape, nodes, devices, at_least=nodes):
             return nodes
     return None
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node" if count == 1 else f"{count} nodes"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
 from pathlib import PurePosixPath
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ascendboot.errors import CommandError, excerpt
 from ascendboot.model.cluster import ContainerExec
@@ -206,16 +206,23 @@ class FileWrite:
     """Neither the old nor the new content is read or shown."""
 
 
+def read_script(text: str, *words: str, purpose: str, **more: Any) -> Command:  # noqa: ANN401 - fields of Command
+    """Return a command that runs a bash script with arguments; the script only reads."""
+    argv = ("bash", "-c", text, "ascendboot", *words)
+    return Command(argv=argv, purpose=purpose, effect=Effect.READ, **more)
+
+
+def write_script(text: str, *words: str, purpose: str, **more: Any) -> Command:  # noqa: ANN401 - fields of Command
+    """Return a command that runs a bash script with arguments; the script changes the node."""
+    return replace(read_script(text, *words, purpose=purpose, **more), effect=Effect.WRITE)
+
+
 def write_files(files: Sequence[FileWrite], *, purpose: str) -> Command:
     """Return a command that writes each file atomically and creates parents with mode 0755."""
     triples = ((f"{len(f.content)}", f"{f.mode:04o}", str(f.path)) for f in files)
-    return Command(
-        argv=("bash", "-c", WRITE_SCRIPT, "write_files", *chain.from_iterable(triples)),
-        purpose=purpose,
-        effect=Effect.WRITE,
-        timeout_s=60.0,
-        stdin=b"".join(file.content for file in files),
-    )
+    content = b"".join(file.content for file in files)
+    words = chain.from_iterable(triples)
+    return write_script(WRITE_SCRIPT, *words, purpose=purpose, timeout_s=60.0, stdin=content)
 
 
 WRITE_SCRIPT: Final = script("write-files.sh")

@@ -9,7 +9,6 @@ import hmac
 import logging
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node
+from ascendboot.model.files import write_atomically
 from ascendboot.transport.login import PKey
 
 _LOG = logging.getLogger(__name__)
@@ -176,14 +176,7 @@ def _append(file: Path, line: str) -> int:
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be accepting keys too
         lines = file.read_bytes().splitlines() if file.exists() else []
-        descriptor, beside = tempfile.mkstemp(dir=file.parent, prefix=".known_hosts.")
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(b"\n".join([*lines, line.encode(), b""]))
-            Path(beside).replace(file)
-        except BaseException:  # also Ctrl-C: no file stays beside
-            Path(beside).unlink(missing_ok=True)
-            raise
+        write_atomically(file, b"\n".join([*lines, line.encode(), b""]))
         return len(lines) + 1
     finally:
         os.close(folder)

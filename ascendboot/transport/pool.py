@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
@@ -23,14 +23,13 @@ R = TypeVar("R")
 N = TypeVar("N", str, Node)
 
 
-def connect_all(
-    nodes: Sequence[Node], opener: Callable[[Node], R], *, forks: int
-) -> tuple[Mapping[str, R], Mapping[str, NodeError]]:
-    """Return the connections, and the errors of the other nodes, in the order of `nodes`."""
-    answers = on_each(nodes, opener, forks=forks)
+def results_and_errors(
+    nodes: Iterable[N], work: Callable[[N], R], *, forks: int
+) -> tuple[dict[str, R], dict[str, NodeError]]:
+    """Return the results of `on_each`, and the errors of the other nodes."""
+    answers = on_each(nodes, work, forks=forks)
     errors = {name: a for name, a in answers.items() if isinstance(a, NodeError)}
-    opened = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
-    return opened, errors
+    return {name: a for name, a in answers.items() if not isinstance(a, NodeError)}, errors
 
 
 def on_each(nodes: Iterable[N], work: Callable[[N], R], *, forks: int) -> dict[str, R | NodeError]:

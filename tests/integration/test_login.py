@@ -18,7 +18,7 @@ from ascendboot.errors import CommandError
 from ascendboot.model.cluster import Node
 from ascendboot.transport.connection import ProtocolError
 from ascendboot.transport.hostkeys import HostKeyChangedError
-from ascendboot.transport.pool import connect_all
+from ascendboot.transport.pool import results_and_errors
 from tests.integration.real_sshd import (
     KEYGEN,
     USER,
@@ -297,7 +297,7 @@ def test_the_passphrase_is_asked_for_once_for_all_nodes(bench: Bench) -> None:
         return "open sesame"
 
     nodes = [bench.node(server, name, identity=str(key)) for name in ("n1", "n2", "n3")]
-    opened, errors = connect_all(nodes, bench.opener(ask=ask), forks=4)
+    opened, errors = results_and_errors(nodes, bench.opener(ask=ask), forks=4)
     for transport in opened.values():
         transport.close()
     assert (list(opened), errors, asked) == (["n1", "n2", "n3"], {}, [str(key)])
@@ -449,7 +449,7 @@ def test_a_server_that_never_greets_is_given_up(
 def test_many_logins_succeed_although_the_server_drops_some(bench: Bench) -> None:
     server = bench.server("MaxStartups 2:50:6")
     nodes = [bench.node(server, f"n{number}") for number in range(40)]
-    opened, errors = connect_all(nodes, bench.opener(), forks=40)
+    opened, errors = results_and_errors(nodes, bench.opener(), forks=40)
     for transport in opened.values():
         transport.close()
     assert errors == {}

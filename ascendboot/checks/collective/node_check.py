@@ -29,7 +29,7 @@ ROTATIONS = 3
 
 Pair: TypeAlias = tuple[str, str]
 Start: TypeAlias = Callable[[tuple[str, ...]], tuple[Notes, JobReport]]
-"""Runs `rank.py` with these words on all ranks."""
+"""Runs `templates/scripts/measure.py` with these words on all ranks."""
 
 
 @dataclass(kw_only=True)

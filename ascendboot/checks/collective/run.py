@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from ascendboot.checks.collective.findings import NEEDED, collective_findings, compare, read_notes
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
-from ascendboot.facts.query import read_script
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import not_started_report
@@ -23,7 +22,7 @@ from ascendboot.launch.plan import LaunchPlan, LaunchRequest, preflight_id
 from ascendboot.launch.planner import plan
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.templates import script
-from ascendboot.transport.api import Transport
+from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each
 
 MODULES = {"mpi": "mpi4py", "gloo": "torch"}
@@ -74,7 +73,6 @@ def lacks(
         script("collective-python.sh"),
         *(str(request.base), request.python, "-c", script("lacking-modules.py"), *wanted),
         purpose="see by what ranks can meet",
-        timeout_s=30.0,
     )
     nodes = [node.name for node in request.placement.nodes]
     answers = on_each(nodes, lambda node: transports[node].run(command), forks=forks)
@@ -117,17 +115,25 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     has_port = not request.rank_table or traits_of(request.launcher).sets_meeting
     at_port = f"{meeting['MASTER_ADDR']}/{meeting['MASTER_PORT']}" if has_port and meeting else ""
     request = replace(request, meeting=meeting, meeting_point=at_chief or at_port)
-    return program_plan(request, (by, ",".join(map(str, firsts))), grace_s=_GRACE_S[by])
+    words = (by, ",".join(map(str, firsts)))
+    program = resources.files(__package__).joinpath("rank.py").read_bytes()
+    return _program_plan(request, program, words, grace_s=_GRACE_S[by])
 
 
-def program_plan(request: LaunchRequest, words: tuple[str, ...], *, grace_s: float) -> LaunchPlan:
-    """The plan of a job whose ranks run `rank.py` with these words."""
+def measuring_plan(request: LaunchRequest, words: tuple[str, ...]) -> LaunchPlan:
+    """The plan of a job whose ranks run `templates/scripts/measure.py` with these words."""
+    return _program_plan(request, script("measure.py").encode(), words, grace_s=1.0)
+
+
+def _program_plan(
+    request: LaunchRequest, program: bytes, words: tuple[str, ...], *, grace_s: float
+) -> LaunchPlan:
     return plan(
         replace(
             request,
             job_id=preflight_id(request.job_id),
             script=PurePosixPath("preflight.py"),
-            script_content=resources.files(__package__).joinpath("rank.py").read_bytes(),
+            script_content=program,
             script_args=words,
             workdir=None,
             notes=(),

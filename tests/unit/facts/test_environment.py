@@ -21,7 +21,8 @@ from ascendboot.facts.node_facts import (
     environment_query,
     granted_devices,
 )
-from ascendboot.facts.query import Answered, Fact, Unanswered, answer_to, read_script
+from ascendboot.facts.query import Answered, Fact, Unanswered, answer_to
+from ascendboot.transport.api import read_script
 from tests.fake_transport import Answer, framed
 from tests.here import Here
 from tests.unit.checks import well

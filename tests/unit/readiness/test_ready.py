@@ -63,4 +63,4 @@ def test_the_sshd_of_a_node_that_booted_again_is_started_unless_one_runs(
     here, elsewhere = FakeTransport(rules=(answer,)), FakeTransport()
     sides = Sides(here, elsewhere) if node.host_sshd else Sides(elsewhere, here)
     assert start_stopped_sshd("lab", node, sides) is starts
-    assert [("c0ffee" in command.argv[-1]) for command in here.commands[1:]] == [True] * starts
+    assert [("c0ffee" in command.argv[2]) for command in here.commands[1:]] == [True] * starts

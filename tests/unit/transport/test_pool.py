@@ -10,7 +10,7 @@ import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.model.cluster import Node
-from ascendboot.transport.pool import connect_all, on_each
+from ascendboot.transport.pool import on_each, results_and_errors
 from tests.fake_transport import FakeTransport
 from tests.unit.transport.builders import node
 
@@ -114,7 +114,7 @@ def test_an_interrupt_in_a_worker_ends_all() -> None:
     assert begun == ["n0"]
 
 
-def test_connect_all_separates_connections_and_errors() -> None:
+def test_results_and_errors_are_separated() -> None:
     transports = {n.name: FakeTransport(n.name) for n in NODES}
     refused = UnreachableError("n2", "no answer")
 
@@ -123,6 +123,6 @@ def test_connect_all_separates_connections_and_errors() -> None:
             raise refused
         return transports[one.name]
 
-    opened, errors = connect_all(NODES[:4], opener, forks=2)
+    opened, errors = results_and_errors(NODES[:4], opener, forks=2)
     assert list(opened.items()) == [(name, transports[name]) for name in ("n0", "n1", "n3")]
     assert errors == {"n2": refused}
