@@ -120,14 +120,17 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     return program_plan(request, (by, ",".join(map(str, firsts))), grace_s=_GRACE_S[by])
 
 
-def program_plan(request: LaunchRequest, words: tuple[str, ...], *, grace_s: float) -> LaunchPlan:
-    """The plan of a job whose ranks run `rank.py` with these words."""
+def program_plan(
+    request: LaunchRequest, words: tuple[str, ...], *, grace_s: float, program: bytes = b""
+) -> LaunchPlan:
+    """The plan of a job whose ranks run `rank.py`, or another program, with these words."""
+    ours = resources.files(__package__).joinpath("rank.py")
     return plan(
         replace(
             request,
             job_id=preflight_id(request.job_id),
             script=PurePosixPath("preflight.py"),
-            script_content=resources.files(__package__).joinpath("rank.py").read_bytes(),
+            script_content=program or ours.read_bytes(),
             script_args=words,
             workdir=None,
             notes=(),
