@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import PurePosixPath
 
 from ascendboot.checks.collective.findings import Notes, read_notes
-from ascendboot.checks.collective.hccl_test import HcclTest, Wanted, check_hccl
+from ascendboot.checks.collective.hccl_test import MISSING, NOT_RUN, HcclTest, Wanted, check_hccl
 from ascendboot.checks.collective.node_check import NodeCheck, Start, check_all, not_run, skipped
 from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
 from ascendboot.checks.finding import error as error_of
@@ -154,7 +154,7 @@ def check_hccl_test(
     except AscendbootError as error:
         words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
         text = f"HCCL Test could not be run: {words}"
-        return found(HCCL_TEST, "devices", {}, [error_of("hccl-test-not-run", names, text)]), False
+        return found(HCCL_TEST, "devices", {}, [error_of(NOT_RUN, names, text)]), False
     finally:
         screen.rest()
     findings = in_order([*tested.findings, *skipped(left_out)])
@@ -198,7 +198,7 @@ def _hccl_test(
     found = ((a.lines, n) for n, a in answers.items() if not isinstance(a, NodeError))
     lacking = grouped((lines, n) for lines, n in found if lines and lines[0][:5] != "tool ")
     if lacking:
-        errors = [error_of("hccl-test-missing", (*n,), *lines[:2]) for lines, n in lacking.items()]
+        errors = [error_of(MISSING, (*n,), *lines[:2]) for lines, n in lacking.items()]
         return HcclTest(findings=errors)
     state, cluster = session.state, session.cluster.name
     rates, key = state.hccl_rates(cluster), wanted.key(request.placement.slots)

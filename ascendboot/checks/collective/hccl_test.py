@@ -27,6 +27,7 @@ from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, expand_list, fold
 
+NOT_RUN, MISSING = "hccl-test-not-run", "hccl-test-missing"
 OPERATIONS: Final = (
     *("all_reduce", "reduce", "reduce_scatter"),
     *("all_gather", "alltoall", "alltoallv", "broadcast", "scatter"),
