@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import PurePosixPath
 
 from ascendboot.checks.collective.findings import Notes, read_notes
-from ascendboot.checks.collective.hccl_test import MISSING, NOT_RUN, HcclTest, Wanted, check_hccl
-from ascendboot.checks.collective.node_check import NodeCheck, Start, check_all, not_run, skipped
+from ascendboot.checks.collective.hccl_test import MISSING, NOT_RUN, HcclPlan, HcclTest, check_hccl
+from ascendboot.checks.collective.node_check import Start, check_all, not_run, skipped
 from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
 from ascendboot.checks.finding import error as error_of
 from ascendboot.checks.finding import grouped, in_order
@@ -39,7 +39,7 @@ from ascendboot.launch.plan import (
     preflight_id,
     record_of,
 )
-from ascendboot.model.cluster import MPIRUN, Cluster, NodeClocks, Placement, Slot
+from ascendboot.model.cluster import MPIRUN, Cluster, NodeClocks, Placement
 from ascendboot.model.job import JobReport
 from ascendboot.model.names import counted
 from ascendboot.model.report import StepResult
@@ -126,7 +126,10 @@ def check_nodes(session: Session, screen: Screen) -> tuple[list[StepResult], boo
     try:
         transports, errors = _sides(session)
         request, left_out = _idle_part(session, transports, errors, names)
-        checked = _check_nodes(session, request, transports, screen)
+        titles = {"device": "Measure every device", "pair": "Exchange data within pairs"}
+        with _runner(session, transports, screen, "node check") as runner:
+            start = _rounds(session, request, runner, screen, NODE_CHECK, titles=titles)
+            checked = check_all(request, start, session.cluster.chief_port + 1)
     except AscendbootError as error:
         screen.rest()
         words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
@@ -142,7 +145,7 @@ def check_nodes(session: Session, screen: Screen) -> tuple[list[StepResult], boo
 
 
 def check_hccl_test(
-    session: Session, screen: Screen, wanted: Wanted
+    session: Session, screen: Screen, wanted: HcclPlan
 ) -> tuple[list[StepResult], bool]:
     """Run HCCL Test on the wanted nodes and devices; otherwise as `check_nodes`."""
     names, tested = tuple(node.name for node in session.cluster.nodes), HcclTest()
@@ -158,8 +161,8 @@ def check_hccl_test(
     finally:
         screen.rest()
     findings = in_order([*tested.findings, *skipped(left_out)])
-    measured = {"rows": tested.rows, "before": tested.before, "pairs": tested.to_json()["pairs"]}
-    document = {**measured, "findings": [asdict(finding) for finding in findings]}
+    document = {**tested.to_json(), "rows": tested.rows, "before": tested.before}
+    document["findings"] = [asdict(finding) for finding in findings]
     session.run.write_json(f"{HCCL_TEST}.json", document)
     line = f"{counted(request.placement.world_size, 'device')}: {tested.line}"
     well = dict.fromkeys((n.name for n in request.placement.nodes if tested.rows), line)
@@ -172,10 +175,9 @@ def _for_hccl_test(request: LaunchRequest, ids: Collection[str]) -> LaunchReques
     Raises:
         LaunchError: the primary has none of the devices.
     """
-    slots, numbers = list[Slot](), defaultdict[str, Iterator[int]](count)
-    for slot in request.placement.slots:
-        if not ids or str(slot.device_id) in ids:
-            slots.append(replace(slot, local_rank=next(numbers[slot.node.name])))
+    chosen = [slot for slot in request.placement.slots if not ids or str(slot.device_id) in ids]
+    numbers = defaultdict[str, Iterator[int]](count)
+    slots = [replace(slot, local_rank=next(numbers[slot.node.name])) for slot in chosen]
     if not slots or slots[0].node != request.placement.primary:
         raise LaunchError(f"the primary has none of the devices {', '.join(sorted(ids))}")
     launcher = request.launcher if traits_of(request.launcher).openmpi else MPIRUN
@@ -187,7 +189,7 @@ def _hccl_test(
     request: LaunchRequest,
     transports: Mapping[str, Transport],
     screen: Screen,
-    wanted: Wanted,
+    wanted: HcclPlan,
 ) -> HcclTest:
     program, mpirun = script("hccl-test.py"), str(request.mpirun)
     words = (str(request.base), request.python, "-c", program, "find", mpirun, wanted.operation)
@@ -201,7 +203,9 @@ def _hccl_test(
         errors = [error_of(MISSING, (*n,), *lines[:2]) for lines, n in lacking.items()]
         return HcclTest(findings=errors)
     state, cluster = session.state, session.cluster.name
-    rates, key = state.hccl_rates(cluster), wanted.key(request.placement.slots)
+    places = (f"{slot.node.name}:{slot.device_id}" for slot in request.placement.slots)
+    key = f"{wanted.operation} {wanted.least}-{wanted.most} {' '.join(places)}"
+    rates = state.hccl_rates(cluster)
     titles = {"pairs": "HCCL Test on pairs of devices", "whole": "HCCL Test on all devices"}
     with _runner(session, transports, screen, "HCCL Test") as runner:
         start = _rounds(
@@ -212,15 +216,6 @@ def _hccl_test(
         best = max(tested.peak, tested.before.get("best", 0.0))
         state.remember_hccl_rates(cluster, {**rates, key: {"last": tested.peak, "best": best}})
     return tested
-
-
-def _check_nodes(
-    session: Session, request: LaunchRequest, transports: Mapping[str, Transport], screen: Screen
-) -> NodeCheck:
-    titles = {"device": "Measure every device", "pair": "Exchange data within pairs"}
-    with _runner(session, transports, screen, "node check") as runner:
-        start = _rounds(session, request, runner, screen, NODE_CHECK, titles=titles)
-        return check_all(request, start, session.cluster.chief_port + 1)
 
 
 def _rounds(

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from ascendboot.checks.collective.hccl_test import Wanted
+from ascendboot.checks.collective.hccl_test import HcclPlan
 from ascendboot.checks.probes import Coverage
 from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes
 from ascendboot.cli.common import end, on_interrupt
@@ -38,6 +38,7 @@ BREAK_LOCK_HELP = (
 )
 CHANGES_WAIT = 3
 LEVELS = ("quick", "full")
+_REPORTING = "reporting the results so far; press Ctrl-C again to abort"
 
 
 @cluster_verb(
@@ -123,16 +124,13 @@ def check(
 ) -> None:
     """Check nodes, NPUs, network and cluster files. Read-only.
 
-    One report contains all problems: differences between nodes and inventory,
-    changes that setup would make, logins from the primary, pings between NPUs,
-    and TCP connections.
+    One report contains all problems: differences from the inventory, changes
+    that setup would make, logins, pings between NPUs, and TCP connections.
 
     Only --level full, --collective and --hccl-test write on the nodes, into a
-    folder that they remove. --level full measures every device that no job
-    uses, and pairs of nodes, and names bad and slow ones. With --collective all
-    ranks start as for a job, connect, compare their environment, and compute a
-    known sum. --hccl-test measures the bandwidth of collectives, names slow
-    devices, and compares with --floor or the runs before.
+    folder that they remove. The first measures devices that no job uses, and
+    pairs of nodes. With the second, all ranks start as for a job, connect, and
+    compute a known sum. The third measures collectives, and names slow devices.
 
     Examples:
       invoke check --inventory two-node.yaml  check a cluster
@@ -145,21 +143,18 @@ def check(
     Exit codes: 0 no errors (warnings allowed), 1 errors found, 2 invalid
     inventory, 4 a node is unreachable, 130 interrupted.
     """
-    screen = call.screen
     if level not in LEVELS:
         raise UsageError(f'check: no level "{level}"; there are {", ".join(LEVELS)}')
-    cluster = call.cluster(with_own_table=True)
-    flags = {"operation": operation, "sizes": sizes, "floor": floor}
-    known = [node.name for node in cluster.nodes]
-    wanted = Wanted.of(known, **flags, nodes=nodes, devices=devices)
+    screen, cluster = call.screen, call.cluster(with_own_table=True)
+    flags = {"operation": operation, "sizes": sizes, "floor": floor, "nodes": nodes}
+    wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, devices=devices)
     parts = {
         "Measure devices and pairs of nodes": check_nodes if level == "full" else None,
         "Check communication between ranks": check_collective if collective else None,
         "Run HCCL Test": partial(check_hccl_test, wanted=wanted) if hccl_test else None,
     }
     with call.session("check", cluster, reads=True) as session:
-        promise = "reporting the results so far; press Ctrl-C again to abort"
-        with _survey(session, screen, promise) as survey:
+        with _survey(session, screen, _REPORTING) as survey:
             coverage: Coverage = "all-pairs" if all_pairs else "ring"
             check_cluster(survey, session.connect_hosts_to_look, coverage)
         report = survey.progress.report(session.run.run_id)

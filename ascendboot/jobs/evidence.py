@@ -25,7 +25,6 @@ from ascendboot.launch.plan import (
     PlannedRank,
     rank_log,
     rank_plogs,
-    rank_stack,
 )
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import RankEnd
@@ -515,7 +514,7 @@ class Collector:
 
     def _view(self, rank: PlannedRank) -> RankView | None:
         """Where rank-exec saw a rank when its end began."""
-        tail, _ = tail_of(self.folder / rank_stack(rank.rank))
+        tail, _ = tail_of(self.folder / f"rank.{rank.rank}.stack")
         with suppress(NotUnderstoodError):  # cut off by the end of its node
             views = parse_stacks(rank.node, tail.decode(errors="replace")) if tail else ()
             return next((view for view in views if view.rank == rank.rank), None)

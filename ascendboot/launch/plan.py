@@ -38,11 +38,6 @@ def rank_plogs(rank: int) -> str:
     return f"rank.{rank}.plog"
 
 
-def rank_stack(rank: int) -> str:
-    """Name of the file with the stacks of a rank, taken when its end began."""
-    return f"rank.{rank}.stack"
-
-
 def rank_marks(rank: int) -> str:
     """Name of the file in which a rank's node records the size of its log over time."""
     return f"rank.{rank}.marks"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ascendboot.checks.collective.findings import Notes, nodes_of, ranks_shown
 from ascendboot.checks.collective.node_check import (
@@ -39,8 +39,8 @@ _MOST_BYTES: Final = 16 << 30
 RankPair: TypeAlias = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
+@dataclass(frozen=True)
+class HcclPlan:
     """What to measure, on which nodes and devices, and what is expected; empty: all."""
 
     operation: str = "all_reduce"
@@ -61,8 +61,8 @@ class Wanted:
         floor: str,
         nodes: str,
         devices: str,
-    ) -> Wanted:
-        """The values of the flags; `known` are the nodes of the inventory.
+    ) -> HcclPlan:
+        """The values of the flags; `known` are the nodes of the inventory, none without a test.
 
         Raises:
             UsageError: one is not possible.
@@ -81,23 +81,14 @@ class Wanted:
             wrong = f'--sizes is "{sizes}"; it is from 4 to 16G bytes, as 8K-256M or 64M'
         elif floor and not _RATE.fullmatch(floor):
             wrong = f'--floor is "{floor}"; it is a bandwidth in GB/s, as 20'
+        elif (floor or nodes or devices) and not known:
+            wrong = "--floor, --nodes and --devices belong to --hccl-test"
         elif unknown:
             wrong = f"--nodes: no {fold(unknown)} in the inventory"
         if wrong:
             raise UsageError(f"check: {wrong}")
-        return cls(
-            operation=operation,
-            least=numbers[0],
-            most=numbers[-1],
-            floor=float(floor) if floor else None,
-            nodes=names,
-            devices=frozenset(ids),
-        )
-
-    def key(self, slots: Sequence[Slot]) -> str:
-        """Equal for runs that can be compared."""
-        places = (f"{slot.node.name}:{slot.device_id}" for slot in slots)
-        return " ".join((self.operation, f"{self.least}-{self.most}", *places))
+        rate = float(floor) if floor else None
+        return cls(operation, numbers[0], numbers[-1], rate, names, frozenset(ids))
 
 
 @dataclass(kw_only=True)
@@ -122,7 +113,7 @@ class HcclTest(NodeCheck):
 
 
 def check_hccl(
-    request: LaunchRequest, start: Start, wanted: Wanted, before: Mapping[str, float]
+    request: LaunchRequest, start: Start, wanted: HcclPlan, before: Mapping[str, float]
 ) -> HcclTest:
     """Run the tool on pairs of devices of each node, then on all, unless a device failed."""
     check, slots = HcclTest(before=before), request.placement.slots
@@ -159,7 +150,10 @@ def _pairs(placement: Placement, check: HcclTest, start: Start, words: tuple[str
     for pairs in pairings(placement):
         places = [[(r, slots[r].device_id, slots[r].local_rank) for r in pair] for pair in pairs]
         results = round_of(slots, check, start, ("pairs", *words, json.dumps(places)))
-        found = {pair: _of_pair(results[pair[0]]) for pair in pairs}
+        measured = {pair: results[pair[0]] for pair in pairs}
+        found = {
+            p: m if isinstance(m, str) else m["rows"][0][1] or 1e-9 for p, m in measured.items()
+        }
         bad |= {pair: why for pair, why in found.items() if isinstance(why, str)}
         bad |= slow_ones({pair: rate for pair, rate in found.items() if isinstance(rate, float)})
         for pair, result in found.items():
@@ -177,11 +171,6 @@ def _pairs(placement: Placement, check: HcclTest, start: Start, words: tuple[str
     for pair, result in bad.items():
         if not {*pair} & {*guilty}:
             yield _of_bad(tuple(slots[rank] for rank in pair), " together", result)
-
-
-def _of_pair(found: Mapping[str, Any] | str) -> float | str:
-    """The bandwidth of a pair, or why it failed."""
-    return found if isinstance(found, str) else max(found["rows"][0][1], 1e-9)
 
 
 def _of_bad(slots: tuple[Slot, ...], how: str, result: str | float) -> Finding:

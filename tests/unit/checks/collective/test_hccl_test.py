@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ascendboot.checks.collective.findings import RankNotes, rank_notes
-from ascendboot.checks.collective.hccl_test import HcclTest, Wanted, check_hccl, pairings
+from ascendboot.checks.collective.hccl_test import HcclPlan, HcclTest, check_hccl, pairings
 from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import CauseKind, JobCause, JobReport, JobState
@@ -31,8 +31,8 @@ HEADER = "data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_res
 GIB = 1 << 30
 
 
-def wanted(**flags: str) -> Wanted:
-    return Wanted.of(["lab-1", "lab-2"], **{**FLAGS, **flags})
+def wanted(**flags: str) -> HcclPlan:
+    return HcclPlan.of(["lab-1", "lab-2"], **{**FLAGS, **flags})
 
 
 # ------------------------------------------------------------------------------------- the flags
@@ -64,6 +64,13 @@ def test_impossible_flags_are_refused(flags: Mapping[str, str], words: str) -> N
     with pytest.raises(UsageError) as refused:
         wanted(**flags)
     assert str(refused.value).startswith(f"check: {words}")
+
+
+def test_flags_without_the_test_are_refused() -> None:
+    assert HcclPlan.of([], **FLAGS) == HcclPlan.of(["lab-1"], **FLAGS)
+    for flag in ({"floor": "20"}, {"nodes": "lab-1"}, {"devices": "0"}):
+        with pytest.raises(UsageError, match="belong to --hccl-test"):
+            HcclPlan.of([], **{**FLAGS, **flag})
 
 
 # ----------------------------------------------------------------------- the program on the nodes
@@ -244,7 +251,7 @@ def checked(
 
     request = replace(REQUEST, placement=Placement(tuple(slots)))
     given = {"before": {}, "floor": None, **more}
-    check = check_hccl(request, start, replace(Wanted(), floor=given["floor"]), given["before"])
+    check = check_hccl(request, start, replace(HcclPlan(), floor=given["floor"]), given["before"])
     return check, started
 
 
