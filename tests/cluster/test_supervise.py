@@ -497,6 +497,8 @@ def test_a_checkpoint_that_is_incomplete_or_lost_with_its_node_is_not_used(
         out, err = job.communicate(timeout=100)
     finally:
         operator.lab.undo("lab-3", "node-down")
+        repaired = operator.call("setup")
+    assert repaired.code == 0, repaired.err
     assert job.returncode == 0, err
     assert out.count(" | from 20\n") == 4
     assert (
