@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Final, TypeAlias
+from typing import Final
 
 from ascendboot.checks.collective.findings import Notes, nodes_of, ranks_shown
 from ascendboot.checks.collective.node_check import (
@@ -35,8 +36,6 @@ OPERATIONS: Final = (
 _SIZE: Final = re.compile(r"([1-9][0-9]{0,9})([KMG]?)", re.IGNORECASE)
 _RATE: Final = re.compile(r"(?=.*[1-9])[0-9]{1,6}(\.[0-9]{1,6})?")
 _MOST_BYTES: Final = 16 << 30
-
-RankPair: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,8 @@ class HcclPlan:
         found = [_SIZE.fullmatch(word) for word in sizes.split("-", 1)]
         numbers = [int(f[1]) << 10 * " KMG".index(f[2].upper() or " ") for f in found if f]
         try:
-            names, ids = expand_list(nodes), expand_list(devices and f"[{devices}]")
+            names = tuple(dict.fromkeys(expand_list(nodes)))
+            ids = expand_list(devices and f"[{devices}]")
         except ValueError as error:
             raise UsageError(f"check: --nodes or --devices: {error}") from error
         unknown = [name for name in names if name not in known]
@@ -118,24 +118,22 @@ def check_hccl(
     """Run the tool on pairs of devices of each node, then on all, unless a device failed."""
     check, slots = HcclTest(before=before), request.placement.slots
     words = (str(request.mpirun), wanted.operation, str(wanted.least), str(wanted.most))
-    try:
+    with suppress(EndedError):  # the findings have the reason
         check.findings += _pairs(request.placement, check, start, words)
         if not any(finding.level == "error" for finding in check.findings):
             notes, report = start(("whole", *words))
             check.interrupted = report.state in (JobState.INTERRUPTED, JobState.STOPPED)
             if not check.interrupted:
                 check.findings += _of_whole(slots, check, notes, report, wanted.floor)
-    except EndedError:
-        pass
     return check
 
 
-def pairings(placement: Placement) -> list[list[RankPair]]:
+def pairings(placement: Placement) -> list[list[tuple[int, int]]]:
     """The first two ways to pair the devices of each node.
 
     All pairs of one way are linked alike: by the two dies of a card, within or between meshes.
     """
-    found: dict[int, list[RankPair]] = {}
+    found: dict[int, list[tuple[int, int]]] = {}
     for node in placement.nodes:
         places = sorted((placement.slots[r].device_id, r) for r in placement.ranks_on(node))
         for (one, rank), (other, partner) in combinations(places, 2):
@@ -145,22 +143,22 @@ def pairings(placement: Placement) -> list[list[RankPair]]:
 
 def _pairs(placement: Placement, check: HcclTest, start: Start, words: tuple[str, ...]) -> Findings:
     """Test pairs, in a second way if one of them is bad, and find the devices that are bad."""
-    slots, bad = placement.slots, dict[RankPair, str | float]()
-    partners: dict[int, list[RankPair]] = {}
+    slots, bad = placement.slots, dict[tuple[int, int], str | float]()
+    partners: dict[int, list[tuple[int, int]]] = {}
     for pairs in pairings(placement):
         places = [[(r, slots[r].device_id, slots[r].local_rank) for r in pair] for pair in pairs]
         results = round_of(slots, check, start, ("pairs", *words, json.dumps(places)))
-        measured = {pair: results[pair[0]] for pair in pairs}
-        found = {
-            p: m if isinstance(m, str) else m["rows"][0][1] or 1e-9 for p, m in measured.items()
-        }
-        bad |= {pair: why for pair, why in found.items() if isinstance(why, str)}
-        bad |= slow_ones({pair: rate for pair, rate in found.items() if isinstance(rate, float)})
-        for pair, result in found.items():
+        found = dict[tuple[int, int], str | float]()
+        for pair in pairs:
+            own = results[pair[0]]
+            rows = [] if isinstance(own, str) else own.get("rows", [])
+            found[pair] = rows[0][1] or 1e-9 if rows else str(own)
             one, other = (f"{slots[r].node.name} device {slots[r].device_id}" for r in pair)
-            check.pairs[one, other] = result
+            check.pairs[one, other] = found[pair]
             for rank in pair:
                 partners.setdefault(rank, []).append(pair)
+        bad |= {pair: why for pair, why in found.items() if isinstance(why, str)}
+        bad |= slow_ones({pair: rate for pair, rate in found.items() if isinstance(rate, float)})
         if not bad:
             return
     guilty = [r for r, own in partners.items() if len(own) > 1 and all(pair in bad for pair in own)]
@@ -194,11 +192,12 @@ def _of_whole(
     failed = {rank: own.failed for rank, own in notes.items() if own.failed}
     check.rows = (notes[0].measured or {}).get("rows", ())
     if failed or report.state is not JobState.SUCCEEDED:
-        first = min(failed, default=0)
-        alone = f"{ranks_shown([first], slots)}: {failed.get(first, report.message)}"
-        said = f"{cause.title}; {cause.words}" if cause else alone
+        said = [f"{ranks_shown([rank], slots)}: {why}" for rank, why in failed.items()][:1]
+        said = [cause.title, cause.words] if cause else said or report.message.splitlines()
         remedy = (cause and cause.remedy) or "See the logs of the ranks in the run's folder"
-        text = f"HCCL Test failed on {counted(len(slots), 'device')}: {said}"
+        text = (
+            f"HCCL Test failed on {counted(len(slots), 'device')}: {'; '.join(filter(None, said))}"
+        )
         yield error("hccl-test-failed", (cause and cause.nodes) or names, text, remedy)
     else:
         remedy = "See what pings and links of check, or the pairs of --level full, show"

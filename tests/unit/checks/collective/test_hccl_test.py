@@ -42,6 +42,7 @@ def test_flags_are_read() -> None:
     found = wanted(sizes="64k-1G", floor="19.5", nodes="lab-[1-2]", devices="0-2,5")
     assert (found.least, found.most, found.floor) == (64 << 10, GIB, 19.5)
     assert (found.nodes, found.devices) == (("lab-1", "lab-2"), frozenset("0125"))
+    assert wanted(nodes="lab-2,lab-[1-2]").nodes == ("lab-2", "lab-1")
     assert wanted(sizes="64M").least == wanted(sizes="64M").most == 64 << 20
 
 
@@ -166,7 +167,7 @@ def test_the_table_of_rank_0_becomes_a_note_and_its_exit_code_stays(tmp_path: Pa
     assert code == 0
     fails = "echo acl interface return err ./a.cc:5, retcode: 507033.; exit 153"
     code, out = run(tmp_path, fails, "whole", "mpirun", "all_reduce", "8", "16", RANK="3")
-    assert (code, rank_notes(out)) == (153, RankNotes(others=(fails[5:].partition(";")[0],)))
+    assert (code, rank_notes(out)) == (1, RankNotes(others=(fails[5:].partition(";")[0],)))
 
 
 def test_the_tool_cannot_forge_a_note(tmp_path: Path) -> None:
@@ -340,6 +341,13 @@ def test_a_table_that_is_cut_off_is_a_failure() -> None:
     assert (id_, where) == ("hccl-test-failed", (ONE, TWO))
     assert text.endswith("rank 0 on device 0: its table ends after 4 of 16 sizes")
     assert check.rows == ()
+
+
+def test_a_run_that_does_not_start_has_the_reason_of_the_launcher() -> None:
+    lost = report(exit_code=125, message="lab-1: no mpirun\nThe job was not started.")
+    [(_, _, where, text)] = lines(checked(ended=lost, whole={})[0])
+    assert where == (ONE, TWO)
+    assert text == "HCCL Test failed on 8 devices: lab-1: no mpirun; The job was not started."
 
 
 def test_an_interrupted_run_has_no_findings() -> None:
