@@ -458,7 +458,8 @@ class Core:
         m.recent = [each for each in m.recent if fault.at - each.at <= m.limits.common_s]
         m.before = {each.node: m.before[each.node] for each in m.recent}
         if not (fault.kind is FaultKind.NODE_DOWN and now.status == "absent"):
-            m.before.setdefault(node, now)
+            if node not in m.before or now.status == "absent":
+                m.before[node] = now
             m.recent.append(fault)
             m.excused = [name for name in m.excused if name != node]
             self._set(node, after_fault(now, fault, treatment, m.limits.stable_for_s))

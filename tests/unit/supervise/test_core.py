@@ -578,6 +578,14 @@ def test_every_event_can_be_a_line_of_json(job: Job) -> None:
     }
 
 
+def test_a_node_that_is_down_stays_so_when_a_later_fault_of_it_has_a_common_cause(job: Job) -> None:
+    job.fault(DOWN, 5, "n1")
+    job.fault(DOWN, 6, "n2")
+    job.again(7)
+    job.fault(NPU, 20, "n1", codes=("80E3A201",))
+    assert (job.status("n1"), job.status("n2")) == ("absent", "absent")
+
+
 def test_a_common_cause_that_stops_nothing_is_not_charged_to_a_later_failure(job: Job) -> None:
     for node in ("n1", "n2"):
         job.fault(NPU, 5, node, codes=("npu-tool-hang",))

@@ -16,8 +16,6 @@ from ascendboot.supervise.policy import FaultKind, Limits
 from tests.unit.supervise.simulated import World
 
 SEEDS = 1000
-FEWER_SEEDS = 200
-"""Where the state is read back after every call; mixtures of faults, in nine worlds each."""
 PAIRS = Parallel(tp=8, pp=2)
 
 
@@ -311,7 +309,7 @@ def test_a_scenario_ends_as_it_should(name: str) -> None:
 @pytest.mark.parametrize("count", [3, 4, 8])
 @pytest.mark.parametrize("shape", [Parallel(tp=8), PAIRS, Parallel(tp=8, gbs=256)], ids=str)
 def test_any_mixture_of_faults_ends(count: int, shape: Parallel) -> None:
-    for seed in range(FEWER_SEEDS):
+    for seed in range(SEEDS):
         assert simulated(Scenario(anything, count=count, shape=shape), seed).run().state in ENDED
 
 
@@ -329,7 +327,7 @@ def test_a_supervisor_killed_in_any_state_brings_the_job_to_its_end() -> None:
 
 
 def test_saving_and_reading_between_any_two_calls_changes_nothing() -> None:
-    for seed in range(FEWER_SEEDS):
+    for seed in range(SEEDS):
         plain, saved = (simulated(Scenario(anything), seed) for _ in range(2))
         saved.reloads = True
         assert (plain.run(), plain.events) == (saved.run(), saved.events)
