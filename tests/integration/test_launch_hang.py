@@ -143,6 +143,24 @@ def test_without_py_spy_the_ends_of_ranks_take_no_longer_and_nobody_is_named(
     assert text.endswith("\nend\n")
 
 
+def test_a_py_spy_that_hangs_delays_the_end_of_a_job_by_a_second(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.symlink_to(Path(sys.executable).resolve())
+    spy = python.with_name("py-spy")
+    spy.write_text("#!/bin/sh\nexec sleep 60\n")
+    spy.chmod(0o755)
+    plan = cluster.job(LATE, python=str(python))
+    report = cluster.run(plan)
+    assert report.duration_s < 15
+    lines = (cluster.runs / plan.job_id / "rank.3.stack").read_text().splitlines()
+    assert [lines[0][:7], *lines[-3:]] == ["rank 3 ", "spy 124", "|", "end"]
+    assert report.cause is not None
+    assert report.cause.kind is CauseKind.ONE_OF
+
+
 def test_silent_busy_ranks_are_reported_and_continue(cluster: LocalCluster, tmp_path: Path) -> None:
     python = tmp_path / "bin" / "python3"  # nobody has a py-spy there
     python.parent.mkdir()
