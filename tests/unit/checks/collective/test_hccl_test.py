@@ -16,13 +16,15 @@ import pytest
 
 from ascendboot.checks.collective.findings import RankNotes, rank_notes
 from ascendboot.checks.collective.hccl_test import HcclPlan, HcclTest, check_hccl, pairings
-from ascendboot.errors import UsageError
-from ascendboot.model.cluster import Placement, Slot
+from ascendboot.cli.collective import _for_hccl_test
+from ascendboot.errors import LaunchError, UsageError
+from ascendboot.launch.planner import plan
+from ascendboot.model.cluster import MPIRUN, Placement, Slot
 from ascendboot.model.job import CauseKind, JobCause, JobReport, JobState
 from ascendboot.templates import installed_templates
 from tests.unit.checks.collective.ranks import report
 from tests.unit.checks.well import node
-from tests.unit.launch.request import REQUEST
+from tests.unit.launch.request import REQUEST, TORCHRUN
 
 PROGRAM = installed_templates() / "scripts/hccl-test.py"
 program = runpy.run_path(str(PROGRAM))
@@ -353,3 +355,18 @@ def test_a_run_that_does_not_start_has_the_reason_of_the_launcher() -> None:
 def test_an_interrupted_run_has_no_findings() -> None:
     check, _ = checked(ended=report(state=JobState.INTERRUPTED))
     assert (lines(check), check.interrupted) == ([], True)
+
+
+def test_the_request_has_the_chosen_devices_and_a_launcher_of_mpi() -> None:
+    whole = replace(TORCHRUN, placement=Placement(SLOTS))
+    made = _for_hccl_test(whole, frozenset("13"))
+    places = [(s.node.name, s.device_id, s.local_rank) for s in made.placement.slots]
+    assert places == [(ONE, 1, 0), (ONE, 3, 1), (TWO, 1, 0), (TWO, 3, 1)]
+    assert made.launcher is MPIRUN
+    command = plan(made).starts[0].command
+    assert command[0] == str(made.mpirun)
+    assert "ASCENDBOOT_DEVICES=1,3,1,3" in command
+    assert not [word for word in command if word.startswith("RANK_TABLE_FILE=")]
+    assert _for_hccl_test(whole, frozenset()).placement == whole.placement
+    with pytest.raises(LaunchError, match="the primary has none of the devices 9"):
+        _for_hccl_test(whole, frozenset("9"))
