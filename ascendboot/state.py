@@ -75,6 +75,14 @@ class State:
         """Write the record of a setup, which `train` compares with the nodes."""
         _write_json(self.cluster(cluster) / "applied.json", applied)
 
+    def hccl_rates(self, cluster: str) -> dict[str, Any]:
+        """Read the bandwidths that `check --hccl-test` measured."""
+        return _read_json(self.cluster(cluster) / "hccl-test.json", "remove it") or {}
+
+    def remember_hccl_rates(self, cluster: str, rates: Mapping[str, object]) -> None:
+        """Record them, for the next run to compare with."""
+        _write_json(self.cluster(cluster) / "hccl-test.json", rates)
+
     def control_keys(self, cluster: str) -> tuple[str, ...]:
         """The keys with which this folder set up a cluster, without the CA key."""
         path = self.cluster(cluster) / "control"
@@ -93,7 +101,7 @@ class State:
     def setup_left_here(self, cluster: str, inventory: Path) -> list[Path]:
         """The files that `setup` created here for `cluster`, without the accepted host keys."""
         folder = self.cluster(cluster)
-        names = ("applied.json", "nodes.json", "control", "ca/.gitignore")
+        names = ("applied.json", "nodes.json", "hccl-test.json", "control", "ca/.gitignore")
         found = [*(folder / name for name in names), *sorted((folder / "ca").glob("*_ca*"))]
         if self.current.exists():
             named = self.root.parent / os.fsdecode(self.current.read_bytes()).strip()

@@ -1,19 +1,22 @@
-"""Ranks before a job: `train --preflight`, `check --collective` and `check --level full`."""
+"""Ranks before a job: `train --preflight`, and the flags of `check` that start ranks."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import resources
+from itertools import count
 from pathlib import PurePosixPath
 
 from ascendboot.checks.collective.findings import Notes, read_notes
-from ascendboot.checks.collective.node_check import NodeCheck, check_all, not_run, skipped
-from ascendboot.checks.collective.run import Preflight, Runner, measuring_plan, meet
+from ascendboot.checks.collective.hccl_test import MISSING, NOT_RUN, HcclPlan, HcclTest, check_hccl
+from ascendboot.checks.collective.node_check import Start, check_all, not_run, skipped
+from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
 from ascendboot.checks.finding import error as error_of
-from ascendboot.checks.finding import in_order
+from ascendboot.checks.finding import grouped, in_order
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, work_side
@@ -26,6 +29,7 @@ from ascendboot.errors import (
     UnreachableError,
 )
 from ascendboot.jobs.follow import Interrupts
+from ascendboot.launch.launchers import traits_of
 from ascendboot.launch.plan import (
     PLAN_FILE,
     PREFLIGHT,
@@ -34,19 +38,22 @@ from ascendboot.launch.plan import (
     preflight_id,
     record_of,
 )
-from ascendboot.model.cluster import Cluster, NodeClocks
+from ascendboot.model.cluster import MPIRUN, Cluster, NodeClocks, Placement
 from ascendboot.model.job import JobReport
+from ascendboot.model.names import counted
 from ascendboot.model.report import StepResult
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import Run
-from ascendboot.transport.api import Transport
-from ascendboot.transport.pool import results_and_errors
+from ascendboot.templates import script
+from ascendboot.transport.api import Transport, read_script
+from ascendboot.transport.pool import on_each, results_and_errors
 
 PHASE = "collective"
 NODE_CHECK = "node-check"
-"""Phase, and the beginning of the names of its folders in that of the run."""
+HCCL_TEST = "hccl-test"
+"""Phases, and the beginnings of the names of their folders in that of the run."""
 
 
 def promises(what: str) -> tuple[str, str]:
@@ -117,8 +124,14 @@ def check_nodes(session: Session, screen: Screen) -> tuple[list[StepResult], boo
     names = tuple(node.name for node in session.cluster.nodes)
     try:
         transports, errors = _sides(session)
-        request, left_out = _idle_part(session, transports, errors)
-        checked = _check_nodes(session, request, transports, screen)
+        request, left_out = _idle_part(session, transports, errors, names)
+        titles = {"device": "Measure every device", "pair": "Exchange data within pairs"}
+        with _runner(session, transports, screen, "node check") as runner:
+            program = script("measure.py")
+            start = _rounds(
+                session, request, runner, screen, NODE_CHECK, titles=titles, program=program
+            )
+            checked = check_all(request, start, session.cluster.chief_port + 1)
     except AscendbootError as error:
         screen.rest()
         words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
@@ -133,39 +146,119 @@ def check_nodes(session: Session, screen: Screen) -> tuple[list[StepResult], boo
     return results, checked.interrupted
 
 
-def _check_nodes(
-    session: Session, request: LaunchRequest, transports: Mapping[str, Transport], screen: Screen
-) -> NodeCheck:
-    folder, rounds = session.run.folder / PREFLIGHT, 0
+def check_hccl_test(
+    session: Session, screen: Screen, wanted: HcclPlan
+) -> tuple[list[StepResult], bool]:
+    """Run HCCL Test on the wanted nodes and devices; otherwise as `check_nodes`."""
+    names, tested = tuple(node.name for node in session.cluster.nodes), HcclTest()
+    try:
+        transports, errors = _sides(session)
+        request, left_out = _idle_part(session, transports, errors, wanted.nodes or names)
+        request = _for_hccl_test(request, wanted.devices)
+        tested = _hccl_test(session, request, transports, screen, wanted)
+    except AscendbootError as error:
+        words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
+        text = f"HCCL Test could not be run: {words}"
+        return found(HCCL_TEST, "devices", {}, [error_of(NOT_RUN, names, text)]), False
+    finally:
+        screen.rest()
+    findings = in_order([*tested.findings, *skipped(left_out)])
+    document = {**tested.to_json(), "rows": tested.rows, "before": tested.before}
+    document["findings"] = [asdict(finding) for finding in findings]
+    session.run.write_json(f"{HCCL_TEST}.json", document)
+    line = f"{counted(request.placement.world_size, 'device')}: {tested.line}"
+    well = dict.fromkeys((n.name for n in request.placement.nodes if tested.rows), line)
+    return found(HCCL_TEST, "devices", well, findings), tested.interrupted
+
+
+def _for_hccl_test(request: LaunchRequest, ids: Collection[str]) -> LaunchRequest:
+    """The request for some devices, with a launcher of MPI.
+
+    Raises:
+        LaunchError: the primary has none of the devices.
+    """
+    chosen = [slot for slot in request.placement.slots if not ids or str(slot.device_id) in ids]
+    numbers = defaultdict[str, Iterator[int]](count)
+    slots = [replace(slot, local_rank=next(numbers[slot.node.name])) for slot in chosen]
+    if not slots or slots[0].node != request.placement.primary:
+        raise LaunchError(f"the primary has none of the devices {', '.join(sorted(ids))}")
+    launcher = request.launcher if traits_of(request.launcher).openmpi else MPIRUN
+    return replace(request, placement=Placement(tuple(slots)), launcher=launcher)
+
+
+def _hccl_test(
+    session: Session,
+    request: LaunchRequest,
+    transports: Mapping[str, Transport],
+    screen: Screen,
+    wanted: HcclPlan,
+) -> HcclTest:
+    program, mpirun = script("hccl-test.py"), str(request.mpirun)
+    words = (str(request.base), request.python, "-c", program, "find", mpirun, wanted.operation)
+    run_python = script("collective-python.sh")
+    command = read_script(run_python, *words, purpose="find HCCL Test", timeout_s=30.0)
+    nodes = [node.name for node in request.placement.nodes]
+    answers = on_each(nodes, lambda name: transports[name].run(command), forks=session.forks)
+    found = ((a.lines, n) for n, a in answers.items() if not isinstance(a, NodeError))
+    lacking = grouped((lines, n) for lines, n in found if lines and lines[0][:5] != "tool ")
+    if lacking:
+        errors = [error_of(MISSING, (*n,), *lines[:2]) for lines, n in lacking.items()]
+        return HcclTest(findings=errors)
+    state, cluster = session.state, session.cluster.name
+    places = (f"{slot.node.name}:{slot.device_id}" for slot in request.placement.slots)
+    key = f"{wanted.operation} {wanted.least}-{wanted.most} {' '.join(places)}"
+    rates = state.hccl_rates(cluster)
+    titles = {"pairs": "HCCL Test on pairs of devices", "whole": "HCCL Test on all devices"}
+    with _runner(session, transports, screen, "HCCL Test") as runner:
+        start = _rounds(session, request, runner, screen, HCCL_TEST, titles=titles, program=program)
+        tested = check_hccl(request, start, wanted, rates.get(key, {}))
+    if tested.rows and session.run.folder.parent == state.runs:
+        best = max(tested.peak, tested.before.get("best", 0.0))
+        state.remember_hccl_rates(cluster, {**rates, key: {"last": tested.peak, "best": best}})
+    return tested
+
+
+def _rounds(
+    session: Session,
+    request: LaunchRequest,
+    runner: Runner,
+    screen: Screen,
+    name: str,
+    *,
+    titles: Mapping[str, str],
+    program: str,
+) -> Start:
+    """Return what runs a round of a check on all ranks, and keeps its logs in `NAME-N/`."""
+    folder, numbers = session.run.folder / PREFLIGHT, count(1)
 
     def start(words: tuple[str, ...]) -> tuple[Notes, JobReport]:
-        nonlocal rounds
-        rounds += 1
-        what = "Measure every device" if words[0] == "device" else "Exchange data within pairs"
-        screen.working(f"{what} (round {rounds} of the node check)")
-        report = runner.run(measuring_plan(request, words))
+        number = next(numbers)
+        screen.working(f"{titles[words[0]]} (round {number} of the {name})")
+        report = runner.run(program_plan(request, program.encode(), words, grace_s=1.0))
         notes = read_notes(folder, range(request.placement.world_size))
         if folder.exists():
-            folder.rename(folder.with_name(f"{NODE_CHECK}-{rounds}"))
+            folder.rename(folder.with_name(f"{name}-{number}"))
         return notes, report
 
-    with _runner(session, transports, screen, "node check") as runner:
-        return check_all(request, start, session.cluster.chief_port + 1)
+    return start
 
 
 def _idle_part(
-    session: Session, transports: Mapping[str, Transport], errors: Mapping[str, NodeError]
+    session: Session,
+    transports: Mapping[str, Transport],
+    errors: Mapping[str, NodeError],
+    chosen: Collection[str],
 ) -> tuple[LaunchRequest, Mapping[str, str]]:
-    """Return the request of a job on all nodes that could start one, and why others are left out.
+    """Return the request of a job on all chosen nodes that could start one, and why others cannot.
 
     Raises:
         LaunchError: the primary is left out, setup was not run from here, or is outdated.
     """
     cluster, applied = _applied(session)
     primary = cluster.primary_name
-    reasons = {name: error.message for name, error in errors.items()}
+    reasons = {name: error.message for name, error in errors.items() if name in {*chosen, primary}}
     while primary not in reasons:
-        others = [n.name for n in cluster.nodes if n.name not in reasons and n.name != primary]
+        others = [n for n in chosen if n not in reasons and n != primary]
         part = applied.part_of(cluster, [primary, *others])
         ready, request = _request(session, *part, transports)
         if not ready.problems and not ready.leftovers:
@@ -230,8 +323,8 @@ def _request(
     Raises:
         InventoryError: the code on the control machine cannot be read.
     """
-    script = resources.files("ascendboot.checks.collective").joinpath("rank.py")
-    with resources.as_file(script) as file:
+    program = resources.files("ascendboot.checks.collective").joinpath("rank.py")
+    with resources.as_file(program) as file:
         ready = check_readiness(
             cluster,
             applied,

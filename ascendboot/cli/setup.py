@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
+from ascendboot.checks.collective.hccl_test import HcclPlan
 from ascendboot.checks.probes import Coverage
-from ascendboot.cli.collective import check_collective, check_nodes
+from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes
 from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
@@ -36,6 +38,7 @@ BREAK_LOCK_HELP = (
 )
 CHANGES_WAIT = 3
 LEVELS = ("quick", "full")
+_REPORTING = "reporting the results so far; press Ctrl-C again to abort"
 
 
 @cluster_verb(
@@ -98,42 +101,60 @@ def setup(
         "collective": "Also start one rank per device, and check that all ranks can communicate",
         "all-pairs": "Test every pair of NPUs and every pair of nodes",
         "level": "quick, or full: also measure every device, and pairs of nodes. Default: quick",
+        "hccl-test": "Also run Huawei's HCCL Test, on pairs of devices and on all together",
+        "operation": "Of HCCL Test: all_reduce, all_gather, … Default: all_reduce",
+        "sizes": "Of HCCL Test: from the smallest to the largest message. Default: 8K-256M",
+        "floor": "GB/s that HCCL Test must reach. Default: compare with earlier runs",
+        "nodes": "HCCL Test on these nodes and the primary, as atlas-[1-4]. Default: all",
+        "devices": "HCCL Test on these devices of each node, as 0-3,6. Default: all",
     }
 )
 def check(
-    call: Call, *, level: str = "quick", all_pairs: bool = False, collective: bool = False
+    call: Call,
+    *,
+    level: str = "quick",
+    all_pairs: bool = False,
+    collective: bool = False,
+    hccl_test: bool = False,
+    operation: str = "all_reduce",
+    sizes: str = "8K-256M",
+    floor: str = "",
+    nodes: str = "",
+    devices: str = "",
 ) -> None:
     """Check nodes, NPUs, network and cluster files. Read-only.
 
-    One report contains all problems: differences between nodes and inventory,
-    changes that setup would make, logins from the primary, pings between NPUs,
-    and TCP connections.
+    One report contains all problems: differences from the inventory, changes
+    that setup would make, logins, pings between NPUs, and TCP connections.
 
-    Only --level full and --collective write on the nodes, into a folder that
-    they remove. --level full measures every device that no job uses, and pairs
-    of nodes, and names bad and slow ones. With --collective all ranks start as
-    for a job, connect, compare their environment, and compute a known sum.
+    Only --level full, --collective and --hccl-test write on the nodes, into a
+    folder that they remove. The first measures devices that no job uses, and
+    pairs of nodes. With the second, all ranks start as for a job, connect, and
+    compute a known sum. The third measures collectives, and names slow devices.
 
     Examples:
       invoke check --inventory two-node.yaml  check a cluster
       invoke check --all-pairs                test all pairs of NPUs
       invoke check --level full               also measure devices and pairs
       invoke check --collective               also check that ranks communicate
+      invoke check --hccl-test --sizes 1M-1G --floor 20
       invoke check --json | jq '.results[] | select(.level == "error")'
 
     Exit codes: 0 no errors (warnings allowed), 1 errors found, 2 invalid
     inventory, 4 a node is unreachable, 130 interrupted.
     """
-    screen = call.screen
     if level not in LEVELS:
         raise UsageError(f'check: no level "{level}"; there are {", ".join(LEVELS)}')
+    screen, cluster = call.screen, call.cluster(with_own_table=True)
+    flags = {"operation": operation, "sizes": sizes, "floor": floor, "nodes": nodes}
+    wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, devices=devices)
     parts = {
         "Measure devices and pairs of nodes": check_nodes if level == "full" else None,
         "Check communication between ranks": check_collective if collective else None,
+        "Run HCCL Test": partial(check_hccl_test, wanted=wanted) if hccl_test else None,
     }
-    with call.session("check", call.cluster(with_own_table=True), reads=True) as session:
-        promise = "reporting the results so far; press Ctrl-C again to abort"
-        with _survey(session, screen, promise) as survey:
+    with call.session("check", cluster, reads=True) as session:
+        with _survey(session, screen, _REPORTING) as survey:
             coverage: Coverage = "all-pairs" if all_pairs else "ring"
             check_cluster(survey, session.connect_hosts_to_look, coverage)
         report = survey.progress.report(session.run.run_id)

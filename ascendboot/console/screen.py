@@ -19,6 +19,7 @@ _SHOWN_BY_DETAIL = {
     "judge",
     "compare",
     "code",
+    "hccl-test",
     "network",
     "prove",
     "reset",

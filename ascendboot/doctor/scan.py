@@ -32,7 +32,8 @@ _MOST_LINES: Final = 20_000
 _LONGEST: Final = 4096
 _MOST_FILES: Final = 20_000
 _NO_LOG: Final = re.compile(
-    r"\.(?:bin|ckpt|db|jpg|npy|npz|o|onnx|pdf|png|pt|pth|pyc|safetensors|so|tar|tgz|whl|xz|zip|zst)$"
+    r"\.(?:bin|ckpt|db|jpg|npy|npz|o|onnx|pdf|png|pt|pth|pyc|safetensors|so|stack|tar|tgz|whl|xz"
+    r"|zip|zst)$"
 )
 _MOST_UNPACKED: Final = 1 << 30
 """Bytes that all gzip files may unpack to; besides, each of them a hundred times its size."""

@@ -189,6 +189,8 @@ def first_cause(
 
     suspects = sorted(ranks, key=likelihood)
     missed = missing_ranks(ranks, launcher)
+    if missed and missed.unsure:
+        missed = _by_stacks([one for one in ranks if one.rank in missed.ranks]) or missed
     head, blame = suspects[0], blames[suspects[0].rank]
     if blame is not _Blame.NONE:
         same = _alike(suspects, blames)
@@ -425,6 +427,18 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
             "the logs do not show which of them was lost",
         )
     return _among_losers(losers)
+
+
+def _by_stacks(candidates: Sequence[RankEvidence]) -> MissingRanks | None:
+    """Return the one that did something else while all other candidates were in a collective."""
+    seen = {one.rank: one.view.in_collective if one.view else None for one in candidates}
+    others = [rank for rank, is_in in seen.items() if is_in]
+    apart = next((one for one in candidates if seen[one.rank] is False), None)
+    if apart is None or apart.view is None or not others or len(others) + 1 < len(candidates):
+        return None
+    who = f"{ranks_named(others)} {'was' if len(others) == 1 else 'were'}"
+    why = f"it was{apart.view.place} when the job was ended; {who} in a collective"
+    return MissingRanks(frozenset({apart.rank}), why)
 
 
 def _named(

@@ -13,8 +13,10 @@ from pathlib import Path
 from signal import SIGTERM
 from typing import Final, NamedTuple
 
+from ascendboot.errors import NotUnderstoodError
 from ascendboot.jobs.error_codes import known_errors, known_words, names_a_peer
 from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
+from ascendboot.jobs.stacks import RankView, parse_stacks
 from ascendboot.launch.events import RankEnded
 from ascendboot.launch.plan import (
     LAUNCHER_LOG,
@@ -83,6 +85,8 @@ class RankEvidence:
     out_of_memory: bool = False
     """Whether the kernel ended processes on its node, out of memory, while it ran."""
     error: RankError | None = None
+    view: RankView | None = None
+    """Where it was when the job was ended; None: unknown."""
 
     @property
     def own(self) -> RankError | None:
@@ -505,7 +509,16 @@ class Collector:
             is_killed_unseen=seen is None and bool(end.exit_code),
             out_of_memory=seen is not None and seen.out_of_memory,
             error=self._error(rank, seen, ended_at) if seen is None or seen.exit_code else None,
+            view=self._view(rank),
         )
+
+    def _view(self, rank: PlannedRank) -> RankView | None:
+        """Where rank-exec saw a rank when its end began."""
+        tail, _ = tail_of(self.folder / f"rank.{rank.rank}.stack")
+        with suppress(NotUnderstoodError):  # cut off by the end of its node
+            views = parse_stacks(rank.node, tail.decode(errors="replace")) if tail else ()
+            return next((view for view in views if view.rank == rank.rank), None)
+        return None
 
     def _error(
         self, rank: PlannedRank, seen: RankEnded | None, ended_at: float | None

@@ -23,8 +23,8 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _SPAN_END = tuple("smhd")
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _TAIL: Final = re.compile(
-    r"tail ([A-Za-z0-9._-]+|rank\.(\d{1,7})\.plog(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){1,6}) "
-    r"(\d+) ([A-Za-z0-9+/=]+)"
+    r"tail (rank\.(\d{1,7})\.(?:stack|plog(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){1,6})"
+    r"|[A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)"
 )
 _MOST_PLOGS: Final = 3
 """Of each rank; as in `jobs-tails.sh`."""
@@ -139,7 +139,7 @@ class MatchingLines(Lines):
 def fetch_plogs(
     job: JobRecord | LaunchPlan, transports: Mapping[str, Transport], place: Path, *, forks: int
 ) -> dict[str, NodeError]:
-    """Write the ends of CANN's own logs of the job into a folder; as `fetch_tails`.
+    """Write the ends of CANN's own logs, and stacks, of the job into a folder; as `fetch_tails`.
 
     Of each rank three files at most: those with errors first, then the newest.
     """
@@ -176,7 +176,7 @@ def _fetch(
             script("jobs-tails.sh"),
             *(str(job.job_folder), str(TAIL_BYTES + 1), *names),
             purpose=f"read the ends of the logs of job {job.job_id}",
-            most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(names) + _MOST_PLOGS * len(ranks)),
+            most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(names) + (1 + _MOST_PLOGS) * len(ranks)),
         )
         lines = transports[node].run(command).checked().lines or ("",)
         tails = [_TAIL.fullmatch(line) for line in lines[:-1]]

@@ -38,6 +38,11 @@ _REMEDY: Final[Mapping[str, str]] = {
 
 _WITHOUT_FILE: Final = re.compile(r"sleep|select|poll|futex|do_wait|suspend|pause")
 """Kernel functions of calls whose first argument is not a file descriptor."""
+_COLLECTIVE: Final = re.compile(
+    r"(?i)all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|bcast"
+)
+_ELSEWHERE: Final = re.compile(r"nanosleep|pipe|read|write|folio|page|inode|nfs|fuse|rpc")
+"""Kernel functions of sleep and files. Any other may be a wait for the device or a peer."""
 _RANK: Final = re.compile(r"rank (\d+) (\d+) (\S) (\S+)")
 _FRAME: Final = re.compile(r" {4}(.+ \((.+?)(?::\d+)?\))")
 _THREAD: Final = re.compile(r'Thread (\d+)(?:/\S+)? \([^()]*\)(?:: ".*")?')
@@ -83,6 +88,14 @@ class RankView:
             elif thread and (match := _FRAME.fullmatch(line)):
                 stacks[thread] += (Frame(*match.groups()),)
         return stacks.get(str(self.pid)) or next(iter(stacks.values()), ())
+
+    @property
+    def in_collective(self) -> bool | None:
+        """Whether it is in a collective; None: unknown, as it may wait for its device."""
+        if any(_COLLECTIVE.search(frame.text.partition(" (")[0]) for frame in self.frames):
+            return True
+        is_elsewhere = self.state in "Tt" or _ELSEWHERE.search(self.wchan)
+        return False if self.frames and is_elsewhere else None
 
     @property
     def no_stack_reason(self) -> str:

@@ -392,6 +392,8 @@ def _stage_workload(root: Path, surroundings: Surroundings) -> None:
     """Write what ranks need on a node or in its container: a python3 and the demo."""
     run_python = f'#!/bin/sh\nexec {shlex.quote(str(surroundings.interpreter))} "$@"\n'
     host.put(root / "usr/local/bin/python3", run_python, mode=0o755)
+    tool = root / "usr/local/Ascend/cann/tools/hccl_test/bin/all_reduce_test"
+    host.put(tool, host.ours("all_reduce_test"), mode=0o755)
     place = root / _DEMO_ON_NODE
     host.directory(place)
     source = surroundings.project / DEMO if surroundings.project else None

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints `tail NAME FROM BASE64` for each log that is not empty, and for up to three of CANN's own logs of
-# each rank, those with errors first, then the newest; then `end`. Writes nothing.
+# each rank, those with errors first, then the newest, and for where each rank was when its end began; then `end`. Writes nothing.
 # Arguments: job folder, how many bytes, names.
 bytes=$2
 cd -- "$1" 2>/dev/null || { echo end; exit 0; }
@@ -15,7 +15,13 @@ plogs() {
       done | sort -s -n -k 1,1 | head -n 3 | cut -d ' ' -f 2
   done
 }
-{ printf '%s\n' "$@"; plogs; } | while IFS= read -r name; do
+stacks() {
+  local name
+  for name in rank.*.stack; do
+    case $name in *[!A-Za-z0-9._-]*) ;; *) echo "$name" ;; esac
+  done
+}
+{ printf '%s\n' "$@"; stacks; plogs; } | while IFS= read -r name; do
   [ -s "$name" ] || continue
   size=$(stat -c %s -- "$name")
   from=$((size > bytes ? size - bytes : 0))

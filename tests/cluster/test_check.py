@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, CUT, Ended, Operator, heal
+from tests.cluster.operating import BASE, CUT, Ended, Operator, heal, set_up
 from tests.needs import missing
 from tests.waiting import wait_until
 
@@ -110,6 +110,35 @@ def test_level_full_names_slow_and_broken_devices_and_leaves_nothing(operator: O
     assert "device 0: does not compute: " in detail(broken, "node-device-failed")
     for node in operator.lab.nodes:
         assert operator.sh(node.name, f"ls {BASE}/jobs") == ""
+
+
+def test_hccl_test_names_slow_and_broken_devices_and_compares(
+    bring_up: Callable[..., Lab],
+) -> None:
+    lab = bring_up(nodes=2, devices=4)
+    operator = set_up(lab)
+    well = check(operator, "--hccl-test")
+    assert (well.code, findings(well, "error", "warning")) == (0, {})
+    [first, _] = [r["detail"] for r in well.json["results"] if r["phase"] == "hccl-test"]
+    assert re.fullmatch(r"8 devices: [0-9.]+ GB/s", first)
+    floor = check(operator, "--hccl-test", "--floor", "9999", "--nodes", "lab-1", "--devices", "0")
+    assert findings(floor) == {"hccl-test-slow": ["lab-1"]}
+    lab.fault("lab-2", "npu-slow", device=1)
+    slow = check(operator, "--hccl-test")
+    assert (slow.code, findings(slow)) == (1, {"hccl-test-slow": ["lab-2"]})
+    assert "device 1: slow in HCCL Test, 33% of" in detail(slow, "hccl-test-slow")
+    lab.undo("lab-2", "npu-slow", device=1)
+    lab.fault("lab-1", "npu-broken", device=2)
+    broken = check(operator, "--hccl-test")
+    assert findings(broken) == {"hccl-test-failed": ["lab-1"]}
+    assert "device 2: HCCL Test failed: acl interface return" in detail(broken, "hccl-test-failed")
+    lab.undo("lab-1", "npu-broken", device=2)
+    operator.sh("lab-2", "rm -r /usr/local/Ascend/cann/tools/hccl_test/bin")
+    lacking = check(operator, "--hccl-test")
+    assert findings(lacking) == {"hccl-test-missing": ["lab-2"]}
+    assert "&& make MPI_HOME=" in detail(lacking, "hccl-test-missing")
+    for node in lab.nodes:
+        assert operator.sh(node.name, f"ls {BASE}/jobs; ls -A /shared") == ""
 
 
 def test_it_writes_nothing_on_any_node(operator: Operator) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -18,7 +19,7 @@ import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator, set_up
-from tests.needs import LONG
+from tests.needs import LONG, missing
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -51,6 +52,21 @@ if rank == 2: say("no more data"); time.sleep(4)
 elif rank == 0: time.sleep(3); say("no more partners"); time.sleep(1)
 else: time.sleep(1000)
 sys.exit(4)
+"""
+# Rank 0 waits in vain for one of the others.
+APART = """\
+import os, sys, threading, time
+rank = int(os.environ["RANK"])
+def fail():
+    time.sleep(2)
+    print("[ERROR] HCCL(1,python): [InitChannelStage] wait socket establish timeout, role[1]")
+    sys.exit(5)
+def load():
+    print("loading", flush=True)
+    time.sleep(1000)
+def all_reduce():
+    threading.Event().wait()
+{0: fail, 3: load}.get(rank, all_reduce)()
 """
 # In the middle of its steps, which all ranks take together.
 STEPS = """\
@@ -379,6 +395,25 @@ def test_status_and_logs_find_the_cause_of_a_job_that_nobody_followed(operator: 
     assert not (folder(operator, job_id) / "job.json").exists()
     assert operator.call("logs").code == 0
     assert json.loads((folder(operator, job_id) / "job.json").read_text())["cause"] == cause
+
+
+def test_stacks_name_the_rank_for_which_the_others_waited(operator: Operator) -> None:
+    """Rank 0 misses somebody and does not know whom; rank 3 on lab-2 reads, 1 and 2 wait."""
+    spy = Path(sys.executable).with_name("py-spy")
+    if not spy.exists():
+        missing("py-spy is not installed")
+    for node in operator.lab.nodes:
+        operator.put(node.name, "/usr/local/bin/py-spy", f'#!/bin/sh\nexec {spy} "$@"\n')
+    (operator.lab.directory / "apart.py").write_text(APART)
+    ended = operator.call("train", "apart.py", "--json")
+    cause = ended.json["cause"]
+    assert (ended.code, cause["kind"], cause["ranks"]) == (5, "left", [3])
+    assert (cause["node"], cause["unsure"]) == ("lab-2", "")
+    assert cause["why"] == (
+        "it was in load (apart.py:9) when the job was ended; ranks 1-2 were in a collective"
+    )
+    kept = sorted(path.name for path in folder(operator, ended.json["job_id"]).glob("*.stack"))
+    assert kept == ["rank.1.stack", "rank.2.stack", "rank.3.stack"]
 
 
 # --------------------------------------------------------------------------------------- bad input

@@ -16,7 +16,7 @@ from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules
 from ascendboot.launch.events import NodeSample
-from ascendboot.model.job import JobState
+from ascendboot.model.job import CauseKind, JobState
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import Command, Effect
 from tests.integration.launch_cluster import LocalCluster, Screenful
@@ -40,6 +40,21 @@ if rank == 1:
 if rank == 2:
     os.kill(os.getpid(), signal.SIGSTOP)
 allreduce()
+"""
+
+LATE = """\
+import os, sys, threading, time
+rank = int(os.environ["RANK"])
+def all_reduce():
+    threading.Event().wait()
+def load():
+    time.sleep(600)
+print("up")
+if rank == 2:
+    time.sleep(1)
+    print("[ERROR] HCCL(1,python): [InitChannelStage] wait socket establish timeout, role[1]")
+    sys.exit(1)
+load() if rank == 1 else all_reduce()
 """
 
 SPIN = """\
@@ -92,6 +107,58 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
     assert re.fullmatch(rf"  ranks 0,3 wait in {inner}, called in allreduce \(main\.py:7\)", wait)
     assert told == [report.message]
     assert kept.read_text().count("<module> (main.py:13)") == 2
+
+
+@pytest.mark.skipif(not HAS_SPY, reason="py-spy is not installed")
+def test_the_rank_that_was_elsewhere_when_the_job_failed_is_the_cause(
+    cluster: LocalCluster,
+) -> None:
+    plan = cluster.job(LATE)
+    report = cluster.run(plan)
+    cause, folder = report.cause, cluster.runs / plan.job_id
+    assert cause is not None
+    assert (cause.kind, cause.ranks, cause.unsure) == (CauseKind.LEFT, (1,), "")
+    assert cause.why == (
+        "it was in load (main.py:6) when the job was ended; ranks 0,3 were in a collective"
+    )
+    assert sorted(path.name for path in folder.glob("*.stack")) == [
+        f"rank.{rank}.stack" for rank in (0, 1, 3)
+    ]
+    assert not list(Path(plan.job_folder).glob(".stack.*"))
+
+
+def test_without_py_spy_the_ends_of_ranks_take_no_longer_and_nobody_is_named(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.symlink_to(Path(sys.executable).resolve())
+    plan = cluster.job(LATE, python=str(python))
+    report = cluster.run(plan)
+    cause = report.cause
+    assert cause is not None
+    assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (0, 1, 3))
+    text = (cluster.runs / plan.job_id / "rank.1.stack").read_text()
+    assert text.startswith("rank 1 ")
+    assert text.endswith("\nend\n")
+
+
+def test_a_py_spy_that_hangs_delays_the_end_of_a_job_by_a_second(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.symlink_to(Path(sys.executable).resolve())
+    spy = python.with_name("py-spy")
+    spy.write_text("#!/bin/sh\nexec sleep 60\n")
+    spy.chmod(0o755)
+    plan = cluster.job(LATE, python=str(python))
+    report = cluster.run(plan)
+    assert report.duration_s < 15
+    lines = (cluster.runs / plan.job_id / "rank.3.stack").read_text().splitlines()
+    assert [lines[0][:7], *lines[-3:]] == ["rank 3 ", "spy 124", "|", "end"]
+    assert report.cause is not None
+    assert report.cause.kind is CauseKind.ONE_OF
 
 
 def test_silent_busy_ranks_are_reported_and_continue(cluster: LocalCluster, tmp_path: Path) -> None:

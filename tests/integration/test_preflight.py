@@ -14,15 +14,16 @@ from ascendboot.checks.collective.findings import read_notes
 from ascendboot.checks.collective.run import (
     Preflight,
     Runner,
-    measuring_plan,
     meet,
     preflight_plan,
     preflight_result,
+    program_plan,
 )
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.run import run
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest
 from ascendboot.model.job import JobState
+from ascendboot.templates import script
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
 
 pytestmark = [
@@ -86,7 +87,8 @@ def test_ranks_that_agree_meet_and_leave_nothing(cluster: LocalCluster) -> None:
 
 def test_devices_are_measured_and_nothing_stays(cluster: LocalCluster) -> None:
     asked = replace(request(cluster), rank_table=None, rank_table_sha256="")
-    ended = runner(cluster).run(measuring_plan(asked, ("device",)))
+    measure = script("measure.py").encode()
+    ended = runner(cluster).run(program_plan(asked, measure, ("device",), grace_s=1.0))
     notes = read_notes(cluster.runs, range(2))
     assert ended.state is JobState.SUCCEEDED
     assert [(own.measured or {})["by"] for own in notes.values()] == ["processor"] * 2

@@ -18,6 +18,7 @@ PROGRAMS = {
     "the question about packages": VERSIONS,
     "the preflight": Path(rank.__file__).read_text(),
     "the measurement of devices": script("measure.py"),
+    "the program of HCCL Test": script("hccl-test.py"),
     **{path.name: path.read_text() for path in sorted(DEMO.glob("*.py"))},
 }
 

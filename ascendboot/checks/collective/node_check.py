@@ -93,7 +93,7 @@ def skipped(reasons: Mapping[str, str]) -> Findings:
         yield warning("node-check-skipped", tuple(names), f"not checked: {why}", remedy)
 
 
-class _Ended(Exception):  # noqa: N818 - not an error: the findings have the reason
+class EndedError(Exception):
     """The check ends here."""
 
 
@@ -104,30 +104,30 @@ def check_all(request: LaunchRequest, start: Start, port: int) -> NodeCheck:
     """
     slots, check = request.placement.slots, NodeCheck()
     try:
-        bad = _devices(slots, check, _round(slots, check, start, ("device",)))
+        bad = _devices(slots, check, round_of(slots, check, start, ("device",)))
         if _slow_ranks(check.rates):
-            bad |= _devices(slots, check, _round(slots, check, start, ("device",)))
+            bad |= _devices(slots, check, round_of(slots, check, start, ("device",)))
         check.findings += _of_rates(slots, check.rates)
         names = [node.name for node in request.placement.nodes if node.name not in bad]
         isolated = _pairs(request, check, start, names, port)
         check.findings += _of_pairs(isolated, check)
-    except _Ended:
+    except EndedError:
         pass
     return check
 
 
-def _round(
+def round_of(
     slots: Sequence[Slot], check: NodeCheck, start: Start, words: tuple[str, ...]
 ) -> dict[int, Mapping[str, Any] | str]:
     """What each rank measured, or why it did not.
 
     Raises:
-        _Ended: the round did not end well, or the operator ended it.
+        EndedError: the round did not end well, or the operator ended it.
     """
     notes, report = start(words)
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         check.interrupted = True
-        raise _Ended
+        raise EndedError
     silent = [rank for rank, own in notes.items() if own.measured is None and not own.failed]
     if report.state is not JobState.SUCCEEDED or silent:
         who = f"; no result of {ranks_shown(silent, slots)}" if silent else ""
@@ -136,7 +136,7 @@ def _round(
         remedy = "See the logs of the ranks in the run's folder"
         text = f"the node check ended early: {why}{who}"
         check.findings.append(error("node-check-ended", where, text, remedy))
-        raise _Ended
+        raise EndedError
     return {rank: own.failed or own.measured or {} for rank, own in notes.items()}
 
 
@@ -223,7 +223,7 @@ def _pairs(
         pairs = next(rounds)
         while True:
             groups = [(nodes[a].cluster_address, port, ranks[a] + ranks[b]) for a, b in pairs]
-            results = _round(slots, check, start, ("pair", check.by, json.dumps(groups)))
+            results = round_of(slots, check, start, ("pair", check.by, json.dumps(groups)))
             for pair, (_, _, of_pair) in zip(pairs, groups, strict=True):
                 own = {rank: results[rank] for rank in of_pair}
                 check.pairs[pair] = _of_pair(slots, own)

@@ -117,17 +117,13 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     request = replace(request, meeting=meeting, meeting_point=at_chief or at_port)
     words = (by, ",".join(map(str, firsts)))
     program = resources.files(__package__).joinpath("rank.py").read_bytes()
-    return _program_plan(request, program, words, grace_s=_GRACE_S[by])
+    return program_plan(request, program, words, grace_s=_GRACE_S[by])
 
 
-def measuring_plan(request: LaunchRequest, words: tuple[str, ...]) -> LaunchPlan:
-    """The plan of a job whose ranks run `templates/scripts/measure.py` with these words."""
-    return _program_plan(request, script("measure.py").encode(), words, grace_s=1.0)
-
-
-def _program_plan(
+def program_plan(
     request: LaunchRequest, program: bytes, words: tuple[str, ...], *, grace_s: float
 ) -> LaunchPlan:
+    """The plan of a job whose ranks run a program with these words."""
     return plan(
         replace(
             request,

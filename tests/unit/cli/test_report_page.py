@@ -154,7 +154,12 @@ def failed_on_16() -> Known:
             result("atlas-07", "the driver is older than on the others", "Upgrade it", "warning"),
         ),
         results_of="20260102-030000-check-0001",
-        outputs={"atlas-01": ["| npu-smi 24.1.0     Version: 24.1.0    |\n"]},
+        outputs={
+            "atlas-01": [
+                "| npu-smi 24.1.0     Version: 24.1.0    |\n",
+                "@@ cann_version 0 7\n8.1.RC1\n",
+            ]
+        },
         files={"job.json": 100},
     )
 
@@ -210,6 +215,7 @@ def test_a_failed_job_on_16_nodes_is_drawn_with_what_is_bad() -> None:
     }
     assert values["results_when"] == "before"
     assert ["version of driver", "24.1.0 (atlas-01)"] in values["inventory"]
+    assert ["version of cann", "8.1.RC1 (atlas-01)"] in values["inventory"]
     assert ["longest silence", "20 s (rank 77)"] in values["figures"]
     assert json.loads(json.dumps(values)) == values
     text = page(values)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ascendboot.jobs.diagnosis import first_cause
 from ascendboot.jobs.evidence import NOBODY, ErrorKind, Named, RankError, RankEvidence
+from ascendboot.jobs.stacks import RankView
 from ascendboot.model.job import CauseKind, Followed, JobCause
 
 RANKS = tuple(RankEvidence(rank=n, node=f"a-{1 + n // 2}", device=n % 2) for n in range(4))
@@ -65,6 +66,52 @@ def test_one_rank_fails_and_all_others_are_ended_for_it() -> None:
         why="no other rank failed on its own",
         followed=(Followed((0, 1, 3), "ended with the job"),),
     )
+
+
+def at(rank: int, place: str, wchan: str = "futex_wait_queue", state: str = "S") -> Clue:
+    """A rank that was ended with the job, and where it was then."""
+    lines = ['Thread 9 (idle): "MainThread"', f"    {place} (x.py:3)", "    main (x.py:9)"]
+    seen = RankView(rank=rank, node=f"a-{1 + rank // 2}", pid=9, state=state, wchan=wchan)
+    seen.spy_code, seen.spy_lines = 0, lines if place else []
+    return ended(rank, 143, 12.0, is_ended_by_us=True, view=seen)
+
+
+LOST = (ended(0, 1, 10.0), peer(0, 10.0))
+"""Rank 0 lost a peer and does not name it."""
+
+
+def test_the_only_candidate_that_was_in_no_collective_is_the_cause() -> None:
+    others = (at(1, "all_reduce"), at(3, "barrier"))
+    cause = judged(*LOST, at(2, "load", "folio_wait_bit_common"), *others)
+    assert (cause.kind, cause.ranks, cause.unsure) == (CauseKind.LEFT, (2,), "")
+    assert cause.why == (
+        "it was in load (x.py:3) when the job was ended; ranks 1,3 were in a collective"
+    )
+
+
+@pytest.mark.parametrize(
+    "clues",
+    [
+        (at(2, "load"), at(1, "all_reduce"), at(3, "all_reduce")),  # it may wait for its device
+        (at(2, "load", ""), at(1, "all_reduce"), at(3, "all_reduce")),  # the kernel shows nothing
+        (at(2, "", "hrtimer_nanosleep"), at(1, "all_reduce"), at(3, "all_reduce")),  # no py-spy
+        (at(2, "load", "pipe_read"), at(1, "all_reduce"), at(3, "step")),
+        (at(2, "load", "pipe_read"), at(1, "all_reduce"), at(3, "load", "pipe_read")),
+        (at(2, "load", "pipe_read"), at(1, "all_reduce"), ended(3, 143, 12.0, is_ended_by_us=True)),
+        (at(2, "all_gather"), at(1, "all_reduce"), at(3, "all_reduce", "pipe_read")),
+    ],
+)
+def test_stacks_that_do_not_decide_name_nobody(clues: tuple[Clue, ...]) -> None:
+    cause = judged(*LOST, *clues)
+    assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (1, 2, 3))
+    assert cause.unsure == "the logs do not show which of them was lost"
+
+
+def test_stacks_do_not_overrule_what_names_a_rank() -> None:
+    clues = (at(2, "load", "pipe_read"), at(1, "all_reduce"), at(3, "all_reduce"))
+    assert judged(ended(0, 1, 10.0), peer(0, 10.0, 3), *clues).ranks == (3,)
+    own_error = (ended(0, 1, 10.0), own(0, "ValueError: no", 10.0))
+    assert judged(*own_error, *clues).ranks == (0,)
 
 
 def test_a_rank_that_ends_after_the_ranks_that_lost_it_is_the_cause() -> None:

@@ -174,6 +174,16 @@ def test_of_each_rank_three_plogs_are_read_those_with_errors_first(
     assert [name in sent(there) for name in names.values()] == [True] * 3
 
 
+def test_stacks_of_ranks_of_the_node_come_with_the_plogs(job: JobRecord, tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    for name in ("rank.0.stack", "rank.9.stack", "rank.1 .stack"):
+        (there / name).write_text("rank 0 7 S -\nend\n")
+    assert fetch_plogs(job, {"a-1": answering("a-1", sent(there))}, here, forks=4) == {}
+    assert [path.name for path in here.iterdir()] == ["rank.0.stack"]
+
+
 @pytest.mark.parametrize(
     "name", ["rank.0.plog/../../x.log", "rank.0.plog/.x.log", "rank.0.plog//x.log", "/x.log"]
 )
