@@ -55,10 +55,11 @@ def _address(value: str, line: Line, tool: str, expected: str) -> str:
 
 _BUSY = "hccn_tool is busy, please try again."
 _NO_IP = "Get ipconf failed, because no ip was preset there!"
+_NO_GATEWAY = "Get gateway failed, because no gateway was preset there!"
 _FAILURES = (
     _BUSY,
     _NO_IP,
-    "Get gateway failed, because no gateway was preset there!",
+    _NO_GATEWAY,
     "The command is not supported on this product.",
     "The VM does not support this command.",
     "This device does not support IPV6!",
@@ -107,6 +108,8 @@ KNOWN_LINES = {
     "net_health": re.compile(r"\s*net health status:"),
     "link_stat": re.compile(r"\s*\[dev(?:id|ice) [0-9]"),
     "stat": re.compile(r"\s*(?:packet statistics:|[a-z][a-z0-9_]*:)"),
+    "gateway": re.compile(r"\s*(?:default )?gateway:"),
+    "netdetect": re.compile(r"\s*netdetect addr"),
 }
 """The beginnings of an answer's lines, by query."""
 _IP_EXPECTED = "ipaddr:ADDRESS and netmask:MASK"
@@ -202,6 +205,8 @@ _LINK_COUNT = re.compile(r"link (up|down) count\s*:\s*([0-9]{1,9})")
 _LINK_STAT_EXPECTED = "[devid N] with current time, link up count, link change records, and these"
 _COUNTER = re.compile(r"([a-z][a-z0-9_]{0,63}):\s*([0-9]{1,20})")
 _STAT_EXPECTED = "packet statistics:, then NAME:NUMBER, each name once"
+_GATEWAY = re.compile(r"(?:default gateway:\s*([^\s,]+), Iface:\s*\S+|gateway:\s*(\S+))")
+_NETDETECT = re.compile(r"netdetect addr(?:ess)?:\s*(\S*)")
 
 
 def parse_net_health(text: str, tool: str = "hccn_tool -net_health -g") -> str:
@@ -278,6 +283,27 @@ def parse_stat(text: str, tool: str = "hccn_tool -stat -g") -> Mapping[str, int]
     if not counters:
         raise heading.not_understood(tool, _STAT_EXPECTED)
     return counters
+
+
+def parse_gateway(text: str, tool: str = "hccn_tool -gateway -g") -> str | None:
+    """The address of the gateway, IPv4 or IPv6; None: none is set."""
+    if _failure_in(text).startswith(_NO_GATEWAY):
+        return None
+    refuse_failure(text, tool)
+    expected = "default gateway:ADDRESS, Iface:NAME"
+    line = only_line(text, tool, expected, KNOWN_LINES["gateway"])
+    match = line.match(_GATEWAY, tool, expected)
+    return _address(match[1] or match[2], line, tool, expected)
+
+
+def parse_netdetect(text: str, tool: str = "hccn_tool -netdetect -g") -> str | None:
+    """The address that the device pings to find its network health; None: none is set."""
+    refuse_failure(text, tool)
+    expected = "netdetect addr: ADDRESS"
+    line = only_line(text, tool, expected, KNOWN_LINES["netdetect"])
+    value = line.match(_NETDETECT, tool, expected)[1]
+    address = _address(value, line, tool, expected) if value else ""
+    return None if address in ("", "0.0.0.0", "::") else address  # noqa: S104 - no interface
 
 
 # The form is that of lldptool (open-lldp): a heading per TLV, its values indented below.

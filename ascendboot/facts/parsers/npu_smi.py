@@ -405,7 +405,22 @@ def parse_device_health(text: str) -> DeviceHealth:
 
 _WHICH = ("NPU ID", "Chip ID", "Chip Count")
 _INTEGER = re.compile(r"-?[0-9]{1,12}")
+_USAGES = re.compile(
+    r"[A-Za-z ]+(?:Usage Rate\(%\)|Capacity\(MB\)|Total\(page\))|NPU Utilization\(%\)"
+)
+_TEMPERATURE = re.compile(r"(?:NPU )?Temperature ?\(C\)")
 _ECC = re.compile(r"(?:HBM|DDR) (?:Single|Double) Bit [A-Za-z -]*(?:Count|Cnt)")
+
+
+def parse_usages(text: str) -> Mapping[str, int]:
+    """The capacities and rates of `npu-smi info -t usages` by the tool's names, for one chip."""
+    return _named_numbers(text, "npu-smi info -t usages", _USAGES, "HBM Usage Rate(%) : 3")
+
+
+def parse_temperature(text: str) -> int:
+    """The temperature of one chip in °C."""
+    tool, example = "npu-smi info -t temp", "Temperature (C) : 53"
+    return next(iter(_named_numbers(text, tool, _TEMPERATURE, example).values()))
 
 
 def parse_ecc(text: str) -> Mapping[str, int]:

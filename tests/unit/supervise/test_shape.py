@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.shape import (
     World,
+    isolated_ranks,
     legal_world,
     why_not_legal,
 )
@@ -107,3 +109,15 @@ def test_a_message_says_why_and_what_would_be_enough(
 def test_there_is_always_a_reason(shape: Parallel, available: int, at_least: int) -> None:
     if legal_world(shape, available, 8, at_least=at_least) is None:
         assert "; " in why_not_legal(shape, available, 8, at_least)
+
+
+def test_mindio_isolates_the_data_parallel_index_of_a_faulty_rank() -> None:
+    ranks = isolated_ranks([9], 32, Parallel(tp=8, pp=2))
+    assert ranks == (*range(8, 16), *range(24, 32))
+    assert {rank // 8 for rank in ranks} == {1, 3}
+
+
+@pytest.mark.parametrize(("faulty", "world"), [([0], 24), ([32], 32), ([-1], 32), ([0], 0)])
+def test_ranks_outside_of_the_world_are_refused(faulty: list[int], world: int) -> None:
+    with pytest.raises(UsageError):
+        isolated_ranks(faulty, world, Parallel(tp=8, pp=2))
