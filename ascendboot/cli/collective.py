@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from importlib import resources
 from itertools import count
 from pathlib import PurePosixPath
 
@@ -46,7 +45,7 @@ from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import Run
-from ascendboot.templates import script
+from ascendboot.templates import installed_templates, script
 from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each, results_and_errors
 
@@ -323,21 +322,20 @@ def _request(
     Raises:
         InventoryError: the code on the control machine cannot be read.
     """
-    program = resources.files("ascendboot.checks.collective").joinpath("rank.py")
-    with resources.as_file(program) as file:
-        ready = check_readiness(
-            cluster,
-            applied,
-            transports,
-            str(file),
-            hosts=session.hosts,
-            forks=session.forks,
-            sending=code_sender(cluster, threading.Event()),
-        )
-        anywhere = replace(ready, is_copied=True, script=PurePosixPath(file.name))
-        return ready, job_request(
-            cluster, applied, anywhere, script=str(file), job_id=session.run.run_id, grace_s=0.0
-        )
+    file = installed_templates() / "scripts/meet.py"
+    ready = check_readiness(
+        cluster,
+        applied,
+        transports,
+        str(file),
+        hosts=session.hosts,
+        forks=session.forks,
+        sending=code_sender(cluster, threading.Event()),
+    )
+    anywhere = replace(ready, is_copied=True, script=PurePosixPath(file.name))
+    return ready, job_request(
+        cluster, applied, anywhere, script=str(file), job_id=session.run.run_id, grace_s=0.0
+    )
 
 
 def _applied(session: Session) -> tuple[Cluster, SetupRecord]:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from ascendboot.checks import finding
-from ascendboot.checks.collective.rank import PACKAGES
+from ascendboot.checks.collective.findings import PACKAGES
 from ascendboot.checks.devices import health_findings
 from ascendboot.checks.hosts import device_node_findings
 from ascendboot.checks.network import link_down, tls_findings, unanswered_devices

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
-from ascendboot.checks.collective.rank import PACKAGES
+from ascendboot.checks.collective.findings import PACKAGES
 from ascendboot.checks.finding import grouped
 from ascendboot.checks.network import forced_roce
 from ascendboot.errors import NotUnderstoodError, ToolError

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.checks.collective import rank
 from ascendboot.facts.node_facts import TORCH
 from ascendboot.readiness.queries import VERSIONS
 from ascendboot.templates import script
@@ -16,7 +15,7 @@ DEMO = Path(__file__).parents[2] / "examples/little_demo"
 PROGRAMS = {
     "the question about torch": TORCH,
     "the question about packages": VERSIONS,
-    "the preflight": Path(rank.__file__).read_text(),
+    "the preflight": script("meet.py"),
     "the measurement of devices": script("measure.py"),
     "the program of HCCL Test": script("hccl-test.py"),
     **{path.name: path.read_text() for path in sorted(DEMO.glob("*.py"))},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -11,7 +12,6 @@ from signal import SIGTERM
 from statistics import median
 from typing import Any, TypeAlias
 
-from ascendboot.checks.collective.rank import EXCHANGE_S, MARK, MEET_S, is_compared, shown
 from ascendboot.checks.finding import Finding, Findings, Level, error, grouped, warning
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.jobs.start import not_started_anywhere
@@ -19,7 +19,15 @@ from ascendboot.launch.plan import rank_log
 from ascendboot.model.cluster import Slot
 from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import ranks_named
+from ascendboot.model.secrets import is_secret_name, is_secret_value
 
+MARK = "ascendboot-preflight "
+"""Begins a note in a rank's log."""
+PACKAGES = (
+    *("torch", "torch_npu", "tensorflow", "tensorflow_cpu", "npu_bridge", "npu_device"),
+    *("horovod", "mindspore", "mpi4py", "numpy"),
+)
+"""The packages that take part in training, by the names of their distributions."""
 DOING = {
     "start": "before it loaded the library of the collective",
     "load": "while it loaded the library of the collective",
@@ -41,7 +49,7 @@ class RankNotes:
     at: str = ""
     """The last stage that it began."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """As `rank.py` writes them; empty: it did not get so far."""
+    """As `meet.py` writes them; empty: it did not get so far."""
     digest: str = ""
     """Of the facts as they were written."""
     library: str = ""
@@ -56,6 +64,8 @@ class RankNotes:
     """Why it gave up, in the stage `at`."""
     after_s: float = 0.0
     """How long it had been in that stage when it gave up."""
+    waited: bool = False
+    """It gave up because others had not begun to meet it."""
     silent: int | None = None
     """The rank from which it received nothing."""
     measured: Mapping[str, Any] | None = None
@@ -81,6 +91,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "clock": float,
     "failed": str,
     "after_s": float,
+    "waited": bool,
     "silent": lambda rank: rank,
     "measured": dict,
 }
@@ -91,7 +102,7 @@ def read_notes(folder: Path, ranks: Iterable[int]) -> dict[int, RankNotes]:
     """The notes of each rank from the copies of the logs in a folder; empty without a log.
 
     Raises:
-        NotUnderstoodError: a note has another form than `rank.py` writes.
+        NotUnderstoodError: a note has another form than `meet.py` writes.
     """
     paths = {rank: folder / rank_log(rank) for rank in ranks}
     return {
@@ -185,7 +196,7 @@ def _silences(slots: Sequence[Slot], notes: Notes) -> Findings:
             nodes = (slots[rank].node.name, slots[own.silent].node.name)
             text = (
                 f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
-                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {EXCHANGE_S:g} s"
+                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
             )
             yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
 
@@ -195,11 +206,7 @@ def _timed_out(notes: Notes) -> list[int]:
     meet = _STAGES.index("meet")
     if all(_STAGES.index(own.at) >= meet for own in notes.values()):
         return []
-    return [
-        rank
-        for rank, own in notes.items()
-        if own.at == "meet" and own.failed and own.after_s >= MEET_S
-    ]
+    return [rank for rank, own in notes.items() if own.at == "meet" and own.waited]
 
 
 def _failures(slots: Sequence[Slot], notes: Notes, by: str) -> Findings:
@@ -369,19 +376,29 @@ def _unlike(facts: Facts, key: str, absent: str) -> Iterator[Remark]:
 def _environments(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
     """The same for variables; what the inventory states for a node is compared with that."""
     values = {rank: own["env"] for rank, own in facts.items()}
-    stated = {
-        rank: {n: shown(n, v) for n, v in slots[rank].node.env.items() if is_compared(n)}
-        for rank in facts
-    }
-    for name in sorted(set[str]().union(*values.values(), *stated.values())):
+    stated = {rank: slots[rank].node.env for rank in facts}
+    unset = [own["unset"] for own in facts.values()]
+    for name in sorted(set[str]().union(*values.values(), *unset)):
         of_name = {rank: _meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
-        should = {rank: _meant(name, of[name]) for rank, of in stated.items() if name in of}
+        should = {
+            rank: _meant(name, _as_seen(name, of[name], of_name[rank]))
+            for rank, of in stated.items()
+            if name in of
+        }
         others = {rank: value for rank, value in of_name.items() if rank not in should}
         yield from differences(name, others, absent="not set")
         for rank, value in should.items():
             if of_name[rank] != value:
                 where = "its node in the inventory"
                 yield (rank,), _difference_text(name, of_name[rank], value, where, "not set")
+
+
+def _as_seen(name: str, value: str, seen: Any) -> str | dict[str, str]:  # noqa: ANN401
+    """A stated value as a rank would note it: of a secret a digest."""
+    is_secret = is_secret_name(name) or is_secret_value(value)
+    if isinstance(seen, dict) or (seen is None and is_secret):
+        return {"digest": sha256(os.fsencode(value)).hexdigest()[:8]}
+    return value
 
 
 def _meant(name: str, value: Any) -> Any:  # noqa: ANN401 (a JSON value)

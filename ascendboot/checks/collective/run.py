@@ -6,10 +6,15 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from ascendboot.checks.collective.findings import NEEDED, collective_findings, compare, read_notes
+from ascendboot.checks.collective.findings import (
+    NEEDED,
+    PACKAGES,
+    collective_findings,
+    compare,
+    read_notes,
+)
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.jobs.follow import Interrupts
@@ -115,9 +120,9 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     has_port = not request.rank_table or traits_of(request.launcher).sets_meeting
     at_port = f"{meeting['MASTER_ADDR']}/{meeting['MASTER_PORT']}" if has_port and meeting else ""
     request = replace(request, meeting=meeting, meeting_point=at_chief or at_port)
-    words = (by, ",".join(map(str, firsts)))
-    program = resources.files(__package__).joinpath("rank.py").read_bytes()
-    return program_plan(request, program, words, grace_s=_GRACE_S[by])
+    stated = dict.fromkeys(name for node in request.placement.nodes for name in node.env)
+    words = (by, ",".join(map(str, firsts)), ",".join(PACKAGES), ",".join(stated))
+    return program_plan(request, script("meet.py").encode(), words, grace_s=_GRACE_S[by])
 
 
 def program_plan(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.checks.collective.rank import shown
 from ascendboot.cli.session import Session
 from ascendboot.errors import LaunchError
 from ascendboot.facts.node_facts import launcher_queries
@@ -17,6 +16,7 @@ from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, R
 from ascendboot.model.report import Outcome
 from ascendboot.state import Run, State
 from ascendboot.transport.api import Command, Effect, Result
+from templates.scripts.meet import shown
 from tests.engine.simulated import BASE, Simulation
 from tests.unit.checks import well
 

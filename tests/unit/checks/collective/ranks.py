@@ -6,10 +6,10 @@ import json
 from hashlib import sha256
 from typing import Any
 
-from ascendboot.checks.collective.findings import RankNotes
-from ascendboot.checks.collective.rank import MARK, SHM
+from ascendboot.checks.collective.findings import MARK, RankNotes
 from ascendboot.model.cluster import Slot
 from ascendboot.model.job import JobReport, JobState, RankEnd
+from templates.scripts.meet import SHM
 from tests.unit.checks.well import node
 
 DIGEST = "d" * 64
@@ -37,6 +37,7 @@ def facts(rank: int, **changes: Any) -> dict[str, Any]:
         },
         "versions": {"Python": "3.7.5", "mpi4py": "4.0.3"},
         "env": {"HCCL_CONNECT_TIMEOUT": "600", "PATH": "/usr/bin:/bin"},
+        "unset": [],
         "limits": {"ulimit -l": "unlimited", "ulimit -n": "1024", SHM: "64 MiB"},
         **changes,
     }

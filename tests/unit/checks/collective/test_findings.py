@@ -20,11 +20,11 @@ from ascendboot.checks.collective.findings import (
     rank_notes,
     read_notes,
 )
-from ascendboot.checks.collective.rank import shown
 from ascendboot.checks.finding import Findings
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.job import FirstFailure, JobReport, JobState
 from ascendboot.model.names import fold
+from templates.scripts.meet import shown
 from tests.unit.checks.collective.ranks import (
     DIGEST,
     SLOTS,
@@ -96,7 +96,7 @@ def ended(rank: int, exit_code: int, signal: int | None = None, **changes: Any) 
 
 NO_NOTES = RankNotes()
 EXPIRED = "DistStoreError: Timed out after 31 seconds"
-TIMED_OUT = at("meet", failed=EXPIRED, after_s=30.5)
+TIMED_OUT = at("meet", failed=EXPIRED, after_s=30.5, waited=True)
 FAILED = "preflight-failed error"
 LATE = "lab-2: ranks 2-3"
 NOT_STARTED = (
@@ -121,7 +121,8 @@ NOT_STARTED = (
         pytest.param(at("meet"), report(130, state=JobState.INTERRUPTED), "", id="interrupted"),
         pytest.param(at("meet"), report(130, state=JobState.STOPPED), "", id="stopped"),
         pytest.param(
-            at("neighbours", [0], failed="SilentError: …", silent=2) | at("gather", [1, 2, 3]),
+            at("neighbours", [0], failed="SilentError: …", silent=2, after_s=10.2)
+            | at("gather", [1, 2, 3]),
             report(3),
             "preflight-silent error lab-[1-2]: rank 0 on device 4 of lab-1: received nothing "
             "from rank 2 on device 4 of lab-2 within 10 s",

@@ -4,7 +4,10 @@ This file is copied to the nodes as it is: Python 3.7, and nothing but mpi4py or
 is one line of the rank's log and is written before the stage that it names, so that the log of a
 rank that hangs, or is killed, shows where.
 
-    preflight.py mpi|gloo FIRST[,FIRST…]    the first rank of each node, in rank order
+    preflight.py mpi|gloo FIRSTS PACKAGES NAMES
+
+The last three are lists with commas: the first rank of each node, in rank order; packages whose
+versions are noted; variables that the inventory states.
 """
 
 from __future__ import annotations
@@ -22,13 +25,14 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 MARK = "ascendboot-preflight "
+"""Begins the lines of the rank's log that `checks/collective/findings.py` reads."""
 STAGES = {
     "load": 120.0,
     "meet": 60.0,
@@ -48,10 +52,6 @@ PERIOD = 1009
 FAILED = 3
 
 SHM = "/dev/shm"  # noqa: S108 - shared memory, where libraries of one node's ranks talk
-PACKAGES = (
-    *("torch", "torch_npu", "tensorflow", "tensorflow_cpu", "npu_bridge", "npu_device"),
-    *("horovod", "mindspore", "mpi4py", "numpy"),
-)
 COMPARED = (
     *("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "RANK_TABLE_FILE"),
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK_SIZE", "LANG", "LC_ALL", "TZ"),
@@ -76,8 +76,8 @@ _SIOCGIFADDR = 0x8915
 
 def main() -> None:
     """Run the stages of one rank."""
-    by, firsts = sys.argv[1], [int(rank) for rank in sys.argv[2].split(",")]
-    facts = json.dumps(seen_here(dict(os.environ)), sort_keys=True)
+    by, (firsts, packages, stated) = sys.argv[1], (word.split(",") for word in sys.argv[2:5])
+    facts = json.dumps(seen_here(dict(os.environ), packages, stated), sort_keys=True)
     note(at="start", facts=facts)
     began_s = time.monotonic()
     try:
@@ -88,7 +88,7 @@ def main() -> None:
         note(library=group.library)
         began_s = begin("neighbours")
         check_numbers(group, os.environ)
-        group.exchange(firsts)
+        group.exchange([int(rank) for rank in firsts])
         began_s = begin("gather")
         note(digests=group.gather(hashlib.sha256(facts.encode()).hexdigest()))
         began_s = begin("sum")
@@ -118,7 +118,7 @@ def give_up(error: BaseException, after_s: float) -> None:
     """Note why, and end without finalizing the library, which would wait for the others."""
     silent = error.rank if isinstance(error, SilentError) else None
     why = f"{type(error).__name__}: {error}"[:600]
-    note(failed=why, silent=silent, after_s=after_s)
+    note(failed=why, silent=silent, after_s=after_s, waited=after_s >= MEET_S)
     # The launcher then ends all others at once: they may be about to note the same.
     time.sleep(LINGER_S)
     os._exit(FAILED)
@@ -245,7 +245,9 @@ class Gloo:
         self._distributed.destroy_process_group()
 
 
-def seen_here(env: dict[str, str]) -> dict[str, Any]:
+def seen_here(
+    env: Mapping[str, str], packages: Collection[str], stated: Collection[str]
+) -> dict[str, Any]:
     """Place, rank table, versions, environment and limits of this process."""
     rank = env.get("RANK", "")
     return {
@@ -259,8 +261,9 @@ def seen_here(env: dict[str, str]) -> dict[str, Any]:
         "container": container_id(),
         "elsewhere": {n: env[n] for n in ADDRESSES if env.get(n) and not is_here(env[n])},
         "table": table_seen(env.get("RANK_TABLE_FILE", ""), rank),
-        "versions": versions(),
+        "versions": versions(packages),
         "env": {name: shown(name, value) for name, value in env.items() if is_compared(name)},
+        "unset": [name for name in stated if is_compared(name) and name not in env],
         "limits": limits(),
     }
 
@@ -307,8 +310,8 @@ def entry_of(part: object, rank: str, server: str = "") -> tuple[str, str] | Non
     return None
 
 
-def versions() -> dict[str, str]:
-    """Of Python and of the packages that take part in training, by the folders beside them.
+def versions(packages: Collection[str]) -> dict[str, str]:
+    """Of Python and of these packages, by the folders beside them.
 
     Nothing is loaded, and Python 3.7 has no module that knows versions.
     """
@@ -316,7 +319,7 @@ def versions() -> dict[str, str]:
     for folder in sys.path:
         for info in sorted(Path(folder or ".").glob("*-*.*-info")):
             name, _, version = info.name.rpartition(".")[0].partition("-")
-            if name.lower() in PACKAGES:
+            if name.lower() in packages:
                 found.setdefault(name.lower(), version.partition("-")[0])
     return found
 
