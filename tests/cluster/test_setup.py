@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, Operator, heal
+from tests.cluster.operating import BASE, Operator, heal, measured
 from tests.needs import LONG, missing
 
 pytestmark = pytest.mark.cluster
 
 ALL_IPS = "for i in 0 1 2 3 4 5 6 7; do /usr/local/Ascend/driver/tools/hccn_tool -i $i -ip -g; done"
 HCCN = "/usr/local/Ascend/driver/tools/hccn_tool"
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -425,6 +426,28 @@ def test_hostile_15_a_warning_of_npu_smi_stops_nothing_and_facts_can_be_stated(
     assert "`facts: stated` is in the inventory" in job.err
 
 
+def test_item_02_setup_stays_small_whatever_npu_smi_prints(operator: Operator) -> None:
+    directory = operator.lab.directory
+    tool = operator.sh("lab-2", "type -P npu-smi").strip()
+    operator.sh("lab-2", f"mv {tool} {tool}.kept")
+    try:
+        flood = "head -c 100000000 /dev/zero | tr '\\0' x"
+        operator.put("lab-2", tool, f"#!/bin/bash\n{flood}\n")
+        words = ("setup", "--inventory", str(operator.lab.inventory))
+        argv = measured(directory / "peak", *words)
+        done = subprocess.run(argv, cwd=directory, capture_output=True, text=True, check=False)
+    finally:
+        operator.sh("lab-2", f"mv -f {tool}.kept {tool}")
+    assert done.returncode == 1
+    assert int((directory / "peak").read_text()) < 200 * 1024
+    told = "could not list the NPUs: it printed more than 128 KiB, which began: "
+    [line] = [line for line in done.stdout.splitlines() if told in line]
+    assert len(line) < 500
+    kept = [file for file in (directory / ".ascendboot/runs").rglob("*") if file.is_file()]
+    assert max(file.stat().st_size for file in kept) < MIB
+    assert written(operator) == {}
+
+
 NO_IP = "Get ipconf failed, because no ip was preset there!"
 
 
@@ -470,6 +493,17 @@ def test_a_port_that_is_taken_is_named_and_auto_takes_another(operator: Operator
         operator.sh("lab-2", f"kill {pid}")
     assert operator.setup().outcomes("changed") == []
     operator.wipe()
+
+
+@LONG
+def test_item_25_what_a_second_per_packet_does_is_said(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "delay", milliseconds=1000)
+    ended = operator.setup()
+    assert ended.code == 1
+    address = operator.lab.nodes[1].address
+    [problem] = ended.details("failed")
+    assert problem.startswith("lab-2: could not log in from lab-1: no answer within ")
+    assert f"is the way there slow (ping {address} on lab-1), or " in problem
 
 
 # ----------------------------------------------------------------- interrupted, killed, two at once
