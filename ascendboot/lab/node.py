@@ -326,6 +326,8 @@ def stage(
     for name in ("npu-smi", "date"):
         host.put(files / "usr/local/bin" / name, host.ours(name), mode=0o755)
     host.put(files / "usr/local/Ascend/driver/tools/hccn_tool", host.ours("hccn_tool"), mode=0o555)
+    tool = files / "usr/local/Ascend/cann/tools/hccl_test/bin/all_reduce_test"
+    host.put(tool, host.ours(tool.name), mode=0o755)
     _stage_workload(files, surroundings)
     home, ssh = disk / "home", disk / "ssh"
     host.directory(home, mode=0o700)
@@ -392,8 +394,6 @@ def _stage_workload(root: Path, surroundings: Surroundings) -> None:
     """Write what ranks need on a node or in its container: a python3 and the demo."""
     run_python = f'#!/bin/sh\nexec {shlex.quote(str(surroundings.interpreter))} "$@"\n'
     host.put(root / "usr/local/bin/python3", run_python, mode=0o755)
-    tool = root / "usr/local/Ascend/cann/tools/hccl_test/bin/all_reduce_test"
-    host.put(tool, host.ours("all_reduce_test"), mode=0o755)
     place = root / _DEMO_ON_NODE
     host.directory(place)
     source = surroundings.project / DEMO if surroundings.project else None
