@@ -192,7 +192,7 @@ def _hccl_test(
     screen: Screen,
     wanted: HcclPlan,
 ) -> HcclTest:
-    program, mpirun = script("hccl-test.py"), str(request.mpirun)
+    program, mpirun = script("hccl_test.py"), str(request.mpirun)
     words = (str(request.base), request.python, "-c", program, "find", mpirun, wanted.operation)
     run_python = script("collective-python.sh")
     command = read_script(run_python, *words, purpose="find HCCL Test", timeout_s=30.0)

@@ -17,7 +17,7 @@ PROGRAMS = {
     "the question about packages": VERSIONS,
     "the preflight": script("meet.py"),
     "the measurement of devices": script("measure.py"),
-    "the program of HCCL Test": script("hccl-test.py"),
+    "the program of HCCL Test": script("hccl_test.py"),
     **{path.name: path.read_text() for path in sorted(DEMO.glob("*.py"))},
 }
 

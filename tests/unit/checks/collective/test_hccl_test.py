@@ -26,7 +26,7 @@ from tests.unit.checks.collective.ranks import report
 from tests.unit.checks.well import node
 from tests.unit.launch.request import REQUEST, TORCHRUN
 
-PROGRAM = installed_templates() / "scripts/hccl-test.py"
+PROGRAM = installed_templates() / "scripts/hccl_test.py"
 program = runpy.run_path(str(PROGRAM))
 FLAGS = {"operation": "all_reduce", "sizes": "8K-64M", "floor": "", "nodes": "", "devices": ""}
 HEADER = "data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:"
