@@ -232,7 +232,7 @@ def _rounds(
 
     def start(words: tuple[str, ...]) -> tuple[Notes, JobReport]:
         number = next(numbers)
-        screen.working(f"{titles[words[0]]} (round {number} of the {name})")
+        screen.working(f"{titles[words[0]]} (round {number})")
         report = runner.run(program_plan(request, program.encode(), words, grace_s=1.0))
         notes = read_notes(folder, range(request.placement.world_size))
         if folder.exists():
