@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prints `tail NAME FROM BASE64` for each log that is not empty, and for up to three of CANN's own logs of
-# each rank, those with errors first, then the newest, and for where each rank was when its end began; then `end`. Writes nothing.
+# Prints `tail NAME FROM BASE64` for each log that is not empty, then `end`. Writes nothing. Behind the
+# named logs come the stack of each rank, and up to three of CANN's own logs of each rank: those with
+# errors first, then the newest.
 # Arguments: job folder, how many bytes, names.
 bytes=$2
 cd -- "$1" 2>/dev/null || { echo end; exit 0; }

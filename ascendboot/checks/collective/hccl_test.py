@@ -82,7 +82,7 @@ class HcclPlan:
         elif floor and not _RATE.fullmatch(floor):
             wrong = f'--floor is "{floor}"; it is a bandwidth in GB/s, as 20'
         elif (floor or nodes or devices) and not known:
-            wrong = "--floor, --nodes and --devices belong to --hccl-test"
+            wrong = "--floor, --nodes and --devices belong to --hccl-test; add it"
         elif unknown:
             wrong = f"--nodes: no {fold(unknown)} in the inventory"
         if wrong:
