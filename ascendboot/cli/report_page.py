@@ -26,7 +26,10 @@ from ascendboot.supervise.history import Supervision, event_line
 from ascendboot.templates import installed_templates
 
 _FAILED: Final = (Outcome.FAILED, Outcome.BLOCKED, Outcome.UNREACHABLE)
-_DEVICES: Final = re.compile(r"\bdevices? ([0-9][0-9,-]{0,200})")
+_DEVICES: Final = re.compile(
+    r"(?:([\w.-]{1,64}) )?(?<!has )(?<!have )\bdevices? ([0-9][0-9,-]{0,200})(?: of ([\w.-]+))?"
+)
+"""A node that stands directly beside its devices is the only one that is meant."""
 _LINK: Final = re.compile(r"\blinks?\b")
 _VERSION: Final = re.compile(r"^@@ (\w+)_version \d+ \d+\n([^\n@]\S.*)$", re.MULTILINE)
 _DRIVER: Final = re.compile(r"^\| npu-smi \S+ +Version: (\S+)", re.MULTILINE)
@@ -248,15 +251,16 @@ def _bad_devices(
     devices: dict[str, set[int]] = defaultdict(set)
     links: dict[str, set[int]] = defaultdict(set)
     for nodes, text in texts:
-        ids: set[int] = set()
-        for word in _DEVICES.findall(text):
+        for before, word, after in _DEVICES.findall(text):
+            ids: set[int] = set()
             for part in word.strip(",-").split(","):
                 first, _, last = part.partition("-")
                 if first.isdigit() and int(last or first) - int(first) < _MOST_DEVICES:
                     ids |= set(range(int(first), int(last or first) + 1))
-        for node in expand_list(nodes.rstrip(":")) if ids else ():
-            devices[node] |= ids
-            links[node] |= ids if _LINK.search(text) else set()
+            names = set(expand_list(nodes.rstrip(":")))
+            for node in names & {before, after} or names:
+                devices[node] |= ids
+                links[node] |= ids if _LINK.search(text) else set()
     return devices, links
 
 

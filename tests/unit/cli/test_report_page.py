@@ -262,6 +262,32 @@ def test_secrets_and_control_characters_are_in_no_text() -> None:
     assert "***" in text
 
 
+def bad_devices(*findings: tuple[tuple[str, ...], str]) -> list[tuple[str, int]]:
+    results = [result(node, text) for nodes, text in findings for node in nodes]
+    values = page_values(known(cluster(), results=tuple(results), results_of="check-1"))
+    nodes = values["cluster"]["nodes"]
+    return [
+        (node["node"], device["device"])
+        for node in nodes
+        for device in node["devices"]
+        if device["level"] == "error"
+    ]
+
+
+def test_of_two_nodes_only_the_device_named_with_each_is_bad() -> None:
+    pair, both = ("atlas-05", "atlas-06"), ("atlas-11", "atlas-12")
+    twice = "device IP 198.51.100.1 is used twice: atlas-05 device 1 and atlas-06 device 4"
+    unreached = (
+        "device 0 of atlas-11 (198.51.100.2) cannot reach device 7 of atlas-12 (198.51.100.3)"
+    )
+    assert bad_devices((pair, twice)) == [("atlas-05", 1), ("atlas-06", 4)]
+    assert bad_devices((both, unreached)) == [("atlas-11", 0), ("atlas-12", 7)]
+    assert bad_devices((pair, "the link of devices 2-3 is down")) == [
+        (node, device) for node in pair for device in (2, 3)
+    ]
+    assert bad_devices((("atlas-16",), "15 nodes have devices 0-7, atlas-16 has 0-3")) == []
+
+
 def test_a_job_without_a_report_and_a_cluster_without_anything() -> None:
     of = cluster(2, 1)
     values = page_values(known(of, record=record(of), verdict=("rank 1 failed first",)))
