@@ -31,7 +31,12 @@ _DEVICES: Final = re.compile(
 )
 """A node that stands directly beside its devices is the only one that is meant."""
 _LINK: Final = re.compile(r"\blinks?\b")
-_VERSION: Final = re.compile(r"^@@ (\w+)_version \d+ \d+\n([^\n@]\S.*)$", re.MULTILINE)
+_VERSION: Final = re.compile(
+    r"^@@ (\w+)_version \d+ \d+\n(?:(?!@@ ).*\n)*?(?:v(?=\d))?([A-Za-z_() ]*\d+\.\S.*)$",
+    re.MULTILINE,
+)
+"""The first line with a version: sshd before 9.2 refuses `-V` first, libraries print warnings."""
+_ODD: Final = ": not on all nodes"
 _DRIVER: Final = re.compile(r"^\| npu-smi \S+ +Version: (\S+)", re.MULTILINE)
 _MOST_RANKS: Final = 512
 """Rows of the timeline of ranks; those of the cause come first."""
@@ -214,8 +219,9 @@ def _inventory(known: Known) -> list[list[str]]:
             found = [("driver", version) for version in _DRIVER.findall(text)]
             for name, version in (*found, *_VERSION.findall(text)):
                 versions[name, version.strip()].add(node)
+    everywhere = set().union(*versions.values())
     rows += [
-        [f"version of {name}", f"{version} ({fold(nodes)})"]
+        [f"version of {name}", f"{version} ({fold(nodes)}){_ODD * (nodes != everywhere)}"]
         for (name, version), nodes in sorted(versions.items())
     ]
     return [row for row in rows if row[1]]
@@ -339,6 +345,8 @@ def _timeline(known: Known) -> dict[str, Any]:
         times = end.times or RankTimes()
         if times.silent_s:
             words = f"{words}; at most {span(times.silent_s)} without output"
+        elif times.started and not times.first_output:
+            words = f"{words}; no output"
         at = {name: percent(getattr(times, name)) for name in _MOMENTS}
         at["silent"] = round(100 * (times.silent_s or 0.0) / whole, 2)
         shown = {name: _since(getattr(times, name), began) for name in _MOMENTS}

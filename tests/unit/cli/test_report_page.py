@@ -233,7 +233,7 @@ def test_what_a_hostile_node_printed_is_text_and_nothing_is_loaded_or_run() -> N
         job=replace(failed(job, rank=1, words=HOSTILE), notes=(HOSTILE,)),
         results=(result("atlas-01", HOSTILE, HOSTILE),),
         results_of=HOSTILE,
-        outputs={"atlas-01": [f"@@ x_version 0 9\n{HOSTILE}\n"]},
+        outputs={"atlas-01": [f"@@ x_version 0 9\n1.2 {HOSTILE}\n"]},
         files={HOSTILE: 1},
     )
     values = legible(page_values(seen), lambda text: text)
@@ -243,6 +243,7 @@ def test_what_a_hostile_node_printed_is_text_and_nothing_is_loaded_or_run() -> N
     assert not [
         name for name, _ in found.attributes if name.startswith("on") or name in ("src", "style")
     ]
+    assert ["version of x", f"1.2 {HOSTILE} (atlas-01)"] in values["inventory"]
     assert {value for name, value in found.attributes if name == "href" and value} <= {
         f"#{part}" for part in ("verdict", "cluster", "timeline", "findings", "inventory", "files")
     }
@@ -286,6 +287,56 @@ def test_of_two_nodes_only_the_device_named_with_each_is_bad() -> None:
         (node, device) for node in pair for device in (2, 3)
     ]
     assert bad_devices((("atlas-16",), "15 nodes have devices 0-7, atlas-16 has 0-3")) == []
+
+
+def versions(**outputs: str) -> list[list[str]]:
+    by_node = {f"atlas-0{name[-1]}": [text] for name, text in outputs.items()}
+    values = page_values(known(cluster(2, 1), outputs=by_node))
+    return [row for row in values["inventory"] if row[0].startswith("version of ")]
+
+
+OLD_SSHD = "unknown option -- V\nOpenSSH_8.9p1 Ubuntu-3\nusage: sshd [-46DdeiqTt]"
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "shown"),
+    [
+        ("sshd", OLD_SSHD, ["OpenSSH_8.9p1 Ubuntu-3"]),
+        ("horovod", "2026-11-23 01:02: W: no AVX2\nv0.28.1", ["0.28.1"]),
+        ("mpirun", "mpirun (Open MPI) 4.1.5\n\nReport bugs to x 1.2", ["mpirun (Open MPI) 4.1.5"]),
+        ("python", "Traceback (most recent call last):\n@@ disk 0 3\n4.5", []),
+    ],
+)
+def test_a_version_is_the_first_line_that_holds_one(
+    name: str, printed: str, shown: list[str]
+) -> None:
+    rows = versions(node1=f"@@ {name}_version 0 9\n{printed}\n@@ end 0 0\n\n")
+    assert rows == [[f"version of {name}", f"{version} (atlas-01)"] for version in shown]
+
+
+def test_a_version_that_not_all_nodes_have_stands_out() -> None:
+    section = "@@ {}_version 0 9\n{}\n"
+    first = section.format("cann", "8.1.RC1") + section.format("torch", "2.5.1")
+    rows = versions(node1=first, node2=section.format("cann", "8.0.RC3"))
+    assert rows == [
+        ["version of cann", "8.0.RC3 (atlas-02): not on all nodes"],
+        ["version of cann", "8.1.RC1 (atlas-01): not on all nodes"],
+        ["version of torch", "2.5.1 (atlas-01): not on all nodes"],
+    ]
+    assert versions(node1=first, node2=first)[0] == ["version of cann", "8.1.RC1 (atlas-[01-02])"]
+    values = page_values(known(cluster(2, 1), outputs={"atlas-01": [first], "atlas-02": ["4.1"]}))
+    assert 'class="odd"' not in page(values)
+    values["inventory"] += rows
+    assert page(values).count('<dd class="odd">') == len(rows)
+
+
+def test_a_rank_that_printed_nothing_is_named_so() -> None:
+    seen = failed_on_16()
+    assert seen.job
+    ends = list(seen.job.ranks)
+    ends[100] = replace(ends[100], times=RankTimes(started=at(1.0), ended=at(61.0)))
+    values = page_values(replace(seen, job=replace(seen.job, ranks=tuple(ends))))
+    assert values["timeline"]["rows"][100]["words"] == "ended with 143; no output"
 
 
 def test_a_job_without_a_report_and_a_cluster_without_anything() -> None:
