@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from dataclasses import replace
 from functools import partial
@@ -34,6 +35,7 @@ from ascendboot.model.secrets import masked
 from ascendboot.supervise.core import Core
 from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.policy import Limits
+from ascendboot.templates import installed_templates
 from tests.unit.cli.calls import called
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -339,6 +341,37 @@ def test_a_rank_that_printed_nothing_is_named_so() -> None:
     assert values["timeline"]["rows"][100]["words"] == "ended with 143; no output"
 
 
+def test_long_names_of_nodes_are_told_apart_and_devices_without_ranks_have_their_ids() -> None:
+    of = cluster(2, 2)
+    nodes = tuple(replace(node, name=f"training-cluster-east-{node.name}") for node in of.nodes)
+    text = page(page_values(known(replace(of, nodes=nodes, primary_name=nodes[0].name))))
+    assert "…east-atlas-01<title>training-cluster-east-atlas-01: ok" in text
+    assert "…east-atlas-02<title>" in text
+    assert "Each square is a device with its id" in text
+    assert [text.count(f">{device}</text>") for device in (0, 1)] == [2, 2]
+
+
+def luminance(colour: str) -> float:
+    full = "".join(digit * 2 for digit in colour) if len(colour) == 3 else colour
+    parts = [int(full[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_texts_and_lines_contrast_with_what_is_behind_them_in_each_scheme() -> None:
+    style = (installed_templates() / "report/report.css").read_text()
+    schemes = [dict(re.findall(r"--([\w-]+): #(\w+)", part)) for part in style.split(":root")[1:]]
+    assert len(schemes) == 3
+    texts = ("ink", "soft", "error", "warning", "ok")
+    pairs = [(text, behind, 4.5) for text in texts for behind in ("paper", "shade")]
+    pairs += [(f"on-{level}", level, 4.5) for level in ("error", "warning", "ok")]
+    pairs += [(shape, "paper", 3.0) for shape in ("link", "bar")]
+    for names in schemes:
+        for one, other, least in pairs:
+            dark, light = sorted((luminance(names[one]), luminance(names[other])))
+            assert (light + 0.05) / (dark + 0.05) >= least, (one, other, names)
+
+
 def test_a_job_without_a_report_and_a_cluster_without_anything() -> None:
     of = cluster(2, 1)
     values = page_values(known(of, record=record(of), verdict=("rank 1 failed first",)))
@@ -369,7 +402,9 @@ def test_generations_of_a_supervised_job_are_on_a_timeline() -> None:
         (0.0, 75.0, 137),
         (75.0, 25.0, 0),
     ]
-    assert "g2 on atlas-01" in page(values)
+    text = page(values)
+    assert "g2 on atlas-01" in text
+    assert (text.count("30 s ✕</div>"), text.count("10.0 s ✕</div>")) == (1, 0)
 
 
 def test_a_bundle_is_masked_bounded_and_says_what_it_lacks(tmp_path: Path) -> None:
