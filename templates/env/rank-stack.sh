@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Bash functions that print where a rank is, for jobs-stacks.sh and rank-exec.
+# Bash functions that print where ranks are, and note it before the ranks are ended.
 
 # The py-spy beside a Python, or else on PATH.
 find_spy() {
@@ -57,3 +57,32 @@ print_rank() {
   done
   [ "$number" -le 64 ] || printf '=and %s more threads\n' "$((number - 64))"
 }
+# leave_stack JOB PID RANK: notes where a rank is in rank.RANK.stack, in at most two seconds. In a shell of
+# its own, as another `read` may be under way in the caller's, and with the rank's PATH.
+leave_stack() (
+  place=$1/.stack.$3 program='' word=''
+  IFS= read -r -d '' program <"/proc/$2/cmdline"
+  while IFS= read -r -d '' word; do
+    case $word in PATH=*) PATH=${word#*=} ;; esac
+  done <"/proc/$2/environ"
+  spy=$(find_spy "$program")
+  {
+    print_rank "$2" "$3"
+    [ -z "$spy" ] || run_spy "$spy" "$2" 0.8 1 | head -c 40000
+    printf '\nend\n'
+  } | sed '/^$/d' >"$place" && mv -f -- "$place" "$1/rank.$3.stack"
+) 2>/dev/null
+# leave_stacks JOB: the same for the ranks in `ascendboot_running` (their pids by number), once for a job on this
+# node: who calls it while it runs waits for its end.
+leave_stacks() (
+  if (set -C && : >"$1/.stacks") 2>/dev/null; then
+    # shellcheck disable=SC2154 # the callers set it
+    for rank in "${!ascendboot_running[@]}"; do leave_stack "$1" "${ascendboot_running[$rank]}" "$rank" & done
+    wait
+    echo end >"$1/.stacks"
+  fi
+  for ((tick = 0; tick < 20; tick++)); do
+    [ ! -s "$1/.stacks" ] || break
+    sleep 0.1
+  done
+)

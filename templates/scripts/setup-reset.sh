@@ -16,7 +16,7 @@ is_of_job() {  # job, path in its folder
     while IFS= read -r line; do [ -z "$line" ] || of_job[$line]=1; done 2>/dev/null <"jobs/$1/made"
   fi
   [ -n "${of_job[./$2]-}" ] && return 0
-  case $2 in +([0-9a-f])/beat | torchelastic/* | rank.+([0-9]).plog/* | rank.+([0-9]).stack | .stack.+([0-9])) return 0 ;; esac
+  case $2 in +([0-9a-f])/beat | torchelastic/* | rank.+([0-9]).plog/* | rank.+([0-9]).stack | .stack.+([0-9]) | .stacks) return 0 ;; esac
   return 1
 }
 is_ours() {

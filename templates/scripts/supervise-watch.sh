@@ -17,7 +17,7 @@ end() {
     read_events
     [ -z "$ended" ] || exit 1
     is_alive "$agent_pid" "$agent_start" || break
-    [ "$tick" != 0 ] || kill -TERM "$agent_pid" 2>/dev/null
+    if [ "$tick" = 0 ]; then leave_stacks "$job"; kill -TERM "$agent_pid" 2>/dev/null; fi
     sleep 0.1
   done
   is_alive "$supervisor_pid" "$supervisor_start" || end_processes find_marked "$job" "$grace"

@@ -98,7 +98,7 @@ launcher() {
   printf '%s%s\n' "$ending" "$why"
   for fd in "${beats[@]}"; do exec {fd}>&-; done
   end_agent
-  for ((tick = 0; tick < grace + 30 && ${#watchers[@]}; tick++)); do
+  for ((tick = 0; tick < grace + 50 && ${#watchers[@]}; tick++)); do
     for number in "${!watchers[@]}"; do
       if is_over "${watchers[number]}"; then unset "watchers[number]"; fi
     done
@@ -111,14 +111,14 @@ launcher() {
 end_agent() {
   local tick tenths=$grace idle=0
   if [ -n "$agent" ]; then
-    # torchrun notices a rank that failed here: it ends the others, and logs what it saw.
-    if [ -n "$failed" ]; then tenths=$((grace + 15)); else kill -TERM "$agent"; fi
+    # torchrun notices a rank that failed here once its stacks are left: it ends the others, and logs
+    # what it saw.
+    if [ -n "$failed" ]; then tenths=$((grace + 35)); else leave_stacks "$job"; kill -TERM "$agent"; fi
     # Without ranks torchrun needs a moment to log, and seconds to unload torch: do not wait for that.
     for ((tick = 0; tick < tenths && idle < 10; tick++)); do
       is_over "$agent" && break
       read_events
-      # shellcheck disable=SC2154 # set by `read_events`
-      if [ "$ranks" = 0 ]; then idle=$((idle + 1)); fi
+      if [ "${#ascendboot_running[@]}" = 0 ]; then idle=$((idle + 1)); fi
       sleep 0.1
     done
     is_over "$agent" || kill_processes find_marked "$job"
