@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -53,6 +53,7 @@ from ascendboot.supervise.shape import legal_world, why_not_legal
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
 from ascendboot.transport.pool import on_each
+from ascendboot.value import replace
 
 Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], "tuple[LaunchRequest, NodeClocks]"]
 """Checks the nodes of a cluster before a job with an id, and describes the job."""

@@ -22,26 +22,24 @@ from ascendboot.launch.events import Event, NodeSample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Value
 
 
-@dataclass(frozen=True)
-class NodeEvent:
+class NodeEvent(Value):
     """An event of a node; None: its stream has ended."""
 
     node: str
     event: Event | None
 
 
-@dataclass(frozen=True)
-class Reconnected:
+class Reconnected(Value):
     """A node is followed again after its stream had ended, or cannot be."""
 
     node: str
     error: NodeError | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
+class Timeouts(Value, kw_only=True):
     """Timeouts in seconds."""
 
     start_s: float = 120.0
@@ -79,7 +77,7 @@ class Followers:
     """Gets each rank's loss that went wrong."""
     sample_s: int = 0
     """About how often, in seconds; 0: never."""
-    beat_s: float = Timeouts.beat_s
+    beat_s: float = Timeouts().beat_s
     nodes: dict[str, NodeLogs] = field(default_factory=dict)
     arrivals: dict[str, Arrivals] = field(default_factory=dict)
     """When each part of each log arrived."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.supervise.core import Action, Core, State, Stop
 from ascendboot.supervise.policy import Fault, FaultKind
+from ascendboot.value import replace
 
 LOOK_S = 10.0
 """From the end of one look at the nodes to the next; vendor tools take seconds themselves."""

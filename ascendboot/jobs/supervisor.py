@@ -17,6 +17,7 @@ from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.supervise.core import ACTIVE, Action, Core, End, Launch, State, Stop, Wait
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Status, first_cause
+from ascendboot.value import Value
 
 CORRELATE_S = 2.0
 """How long to wait for an earlier cause: the end of a generation has queried all its nodes."""
@@ -67,8 +68,7 @@ class Generations(Nodes, Protocol):
         """Print what happened."""
 
 
-@dataclass(frozen=True)
-class Supervised:
+class Supervised(Value):
     """How a supervised job ended."""
 
     end: End

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
@@ -28,13 +28,13 @@ from ascendboot.model.cluster import (
 from ascendboot.model.files import OwnFile
 from ascendboot.model.topology import Leaf
 from ascendboot.templates import digest as templates_digest
+from ascendboot.value import Struct, Value, as_json, field, from_json, replace
 
 _OF_NO_SETUP = ("source", "log_limit", "loss_form", "data")
 """What a job reads in the inventory itself: nothing that setup installs depends on it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeRecord:
+class NodeRecord(Value, kw_only=True):
     """What must still be on one node: files by path, and the cluster's sshd by its identity."""
 
     files: Mapping[str, OwnFile]
@@ -91,8 +91,7 @@ def _problems(
     return problems
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetupRecord:
+class SetupRecord(Value, kw_only=True):
     """The result of one successful setup."""
 
     cluster: str
@@ -160,7 +159,7 @@ class SetupRecord:
 
     def to_json(self) -> dict[str, object]:
         """The document that is kept in a file."""
-        return {**asdict(self), "base": str(self.base)}
+        return {**as_json(self)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> SetupRecord:
@@ -170,18 +169,11 @@ class SetupRecord:
             AscendbootError: the document has another form, written by another version.
         """
         try:
-            return _reader().validate_python(document)
-        except ValidationError as error:
-            first = error.errors()[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            return from_json(document, SetupRecord)
+        except ValueError as error:
             raise AscendbootError(
-                f"what the last setup left cannot be read ({why}); run setup again"
+                f"what the last setup left cannot be read ({error}); run setup again"
             ) from error
-
-
-@cache
-def _reader() -> TypeAdapter[SetupRecord]:
-    return TypeAdapter(SetupRecord)
 
 
 def digest(cluster: Cluster) -> str:
@@ -192,11 +184,11 @@ def digest(cluster: Cluster) -> str:
 
 def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
     """Without what has its default: a key that a later version adds changes nothing then."""
-    if is_dataclass(value):
+    if isinstance(value, Struct):
         stated = {}
-        for each in fields(value):
+        for each in _fields(type(value)):
             found, factory = getattr(value, each.name), each.default_factory
-            if found != (each.default if factory is MISSING else factory()):
+            if found != (each.default if factory is NODEFAULT else factory()):
                 stated[each.name] = _stated(found)
         return stated
     if isinstance(value, frozenset):
@@ -204,12 +196,17 @@ def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
     return [_stated(item) for item in value] if isinstance(value, tuple) else value
 
 
+@cache
+def _fields(kind: type[Struct]) -> tuple[FieldInfo, ...]:
+    return fields(kind)
+
+
 _REACH = ("address", "cluster_address", "server_id", "container", "engine")
 
 
 def reach_of(node: Node) -> dict[str, object]:
     """What it takes to reach a node once the inventory does not name it any more."""
-    return {**{name: getattr(node, name) for name in _REACH}, "ssh": asdict(node.ssh)}
+    return {**{name: getattr(node, name) for name in _REACH}, "ssh": as_json(node.ssh)}
 
 
 def node_of(name: str, reach: Mapping[str, Any]) -> Node:

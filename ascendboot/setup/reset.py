@@ -23,6 +23,7 @@ from ascendboot.setup.results import Progress, failed
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script
+from ascendboot.value import Value
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
@@ -31,8 +32,7 @@ REMOVE = "Remove what setup installed"
 _SHOWN = 5
 
 
-@dataclass(frozen=True)
-class SideLeftovers:
+class SideLeftovers(Value):
     """What ascendboot left on one side of a node."""
 
     container: ContainerExec | None
@@ -113,8 +113,7 @@ class SideLeftovers:
         return results
 
 
-@dataclass(frozen=True)
-class NodeLeftovers:
+class NodeLeftovers(Value):
     """What is left on a node, the workload side first, and its jobs."""
 
     parts: tuple[SideLeftovers, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -39,6 +38,7 @@ from ascendboot.supervise.policy import (
     is_back,
 )
 from ascendboot.supervise.shape import World, legal_world, why_not_legal
+from ascendboot.value import replace
 
 __all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]
 

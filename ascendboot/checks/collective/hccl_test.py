@@ -27,6 +27,7 @@ from ascendboot.launch.plan import LaunchRequest
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, expand_list, fold
+from ascendboot.value import Value
 
 NOT_RUN, MISSING = "hccl-test-not-run", "hccl-test-missing"
 OPERATIONS: Final = (
@@ -38,8 +39,7 @@ _RATE: Final = re.compile(r"(?=.*[1-9])[0-9]{1,6}(\.[0-9]{1,6})?")
 _MOST_BYTES: Final = 16 << 30
 
 
-@dataclass(frozen=True)
-class HcclPlan:
+class HcclPlan(Value):
     """What to measure, on which nodes and devices, and what is expected; empty: all."""
 
     operation: str = "all_reduce"

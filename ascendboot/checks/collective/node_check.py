@@ -15,6 +15,7 @@ from ascendboot.launch.plan import LaunchRequest
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, fold
+from ascendboot.value import Value
 
 SLOW = 1.3
 """A device is slow if the median of all is faster by this: MindCluster takes 30 % …"""
@@ -242,8 +243,7 @@ def _of_pair(slots: Sequence[Slot], own: Mapping[int, Mapping[str, Any] | str]) 
     return min(rates, default=0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Isolated:
+class Isolated(Value, kw_only=True):
     """What pairs of nodes showed."""
 
     bad: tuple[str, ...] = ()

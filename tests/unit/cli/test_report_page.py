@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
@@ -34,6 +33,7 @@ from ascendboot.model.secrets import masked
 from ascendboot.supervise.core import Core
 from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.policy import Limits
+from ascendboot.value import asdict, replace
 from tests.unit.cli.calls import called
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -114,7 +114,7 @@ def failed(of: JobRecord, *, rank: int = 77, words: str = "ValueError: loss is n
         exit_code=1,
         started=of.started,
         command=of.command_line,
-        first_failure=FirstFailure(**vars(bad), message=f"step 40\n{words}", log="rank.77.log"),
+        first_failure=FirstFailure(**asdict(bad), message=f"step 40\n{words}", log="rank.77.log"),
         ranks=tuple(ends),
         duration_s=62.5,
         folder=".ascendboot/runs/x",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +28,7 @@ from ascendboot.setup.cluster_plan import (
     setup_record,
 )
 from ascendboot.setup.record import SetupRecord
+from ascendboot.value import replace
 from tests.unit.checks import well
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
