@@ -26,14 +26,16 @@ def as_json(value: object) -> Any:  # noqa: ANN401 (a part of a JSON document)
     return json.loads(json.dumps(to_builtins(value, enc_hook=_text)))
 
 
-def from_json(document: object, kind: type[T]) -> T:
+def from_json(document: object, kind: type[T], *, strict: bool = True) -> T:
     """Read what `as_json` returned; unknown members are left out.
+
+    Unless `strict`, a text that shows a number can stand for it.
 
     Raises:
         ValueError: the document has another form; its text says where and why.
     """
     try:
-        return convert(document, kind, str_keys=True, dec_hook=_of_text)
+        return convert(document, kind, strict=strict, str_keys=True, dec_hook=_of_text)
     except ValidationError as error:
         why, _, where = str(error).partition(" - at `$")
         raise ValueError(": ".join(filter(None, (where.strip(".`"), why)))) from error

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,7 +21,7 @@ from ascendboot.launch.events import Event, NodeSample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
-from ascendboot.value import Value
+from ascendboot.value import Struct, Value, field
 
 
 class NodeEvent(Value):
@@ -57,8 +56,7 @@ class Timeouts(Value, kw_only=True):
     lost and the job is ended. By default only its launcher notices."""
 
 
-@dataclass(eq=False)
-class Followers:
+class Followers(Struct, eq=False):
     """One stream per node, from before the start to after the end of a job.
 
     Copies of a job that was started before are continued: what they have already is not shown.
@@ -196,8 +194,7 @@ _PAUSE_S: Final = 1.0
 """Pause between two attempts to connect."""
 
 
-@dataclass(eq=False)
-class Reconnector:
+class Reconnector(Struct, eq=False):
     """Reopens lost connections to the nodes of one job, each in a separate thread."""
 
     job: LaunchPlan | JobRecord

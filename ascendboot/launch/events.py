@@ -8,12 +8,10 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from msgspec import convert
-
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.names import fold, ranks_named
-from ascendboot.value import Value, replace
+from ascendboot.value import Value, from_json, replace
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +168,7 @@ def parse_event(line: str, line_number: int) -> Event:
             found: dict[str, Any] = match.groupdict()
             try:
                 found |= {name: _READ[name](found[name]) for name in found.keys() & _READ.keys()}
-                return convert(found, kind, strict=False)
+                return from_json(found, kind, strict=False)
             except ValueError:
                 break
     raise NotUnderstoodError(

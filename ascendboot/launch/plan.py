@@ -163,7 +163,7 @@ class Job(Value, kw_only=True):
 
     job_id: str
     cluster: str
-    job_folder: PurePosixPath
+    job_folder: PurePosixPath = field(name="folder")
     """On every node."""
     nodes: tuple[str, ...]
     """In rank order: the primary first."""
@@ -305,10 +305,13 @@ class JobRecord(Job, kw_only=True):
     """The time just before the start, ISO 8601, UTC."""
     clocks: NodeClocks
     """At that time."""
-    script_json: Mapping[str, str | None] | None = None
-    launcher_kind: str = MPIRUN.kind
+    log_limit: int
+    addresses: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+    script_json: Mapping[str, str | None] | None = field(name="script")
+    launcher_kind: str
     """As `launcher.kind` names it."""
-    python: str = ""
+    python: str
     """The interpreter of its ranks."""
 
 
@@ -354,26 +357,13 @@ def read_record(folder: Path) -> JobRecord | None:
     path = folder / PLAN_FILE
     try:
         document = json.loads(path.read_bytes())
-        ranks = from_json(document["ranks"], tuple[PlannedRank, ...])
-        return JobRecord(
-            job_id=document["job_id"],
-            cluster=document["cluster"],
-            job_folder=PurePosixPath(document["folder"]),
-            nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
-            ranks=ranks,
-            started_on=tuple(start["node"] for start in document["starts"]),
-            command_line=document["command_line"],
-            grace_s=document["grace_s"],
-            started=document["started"],
-            clocks=NodeClocks(document["clock_offsets"], document["clock_uncertainty_s"]),
-            log_limit=document["log_limit"],
-            loss_form=document.get("loss_form", ""),
-            addresses={node: tuple(names) for node, names in document["addresses"].items()},
-            notes=tuple(document["notes"]),
-            script_json=document["script"],
-            launcher_kind=document["launcher_kind"],
-            python=document["python"],
-        )
+        offsets, uncertainty_s = document["clock_offsets"], document["clock_uncertainty_s"]
+        derived = {
+            "nodes": list(dict.fromkeys(rank["node"] for rank in document["ranks"])),
+            "started_on": [start["node"] for start in document["starts"]],
+            "clocks": {"offsets": offsets, "uncertainty_s": uncertainty_s},
+        }
+        return from_json({**document, **derived}, JobRecord)
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError) as error:

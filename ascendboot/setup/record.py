@@ -23,7 +23,6 @@ from ascendboot.model.cluster import (
     Node,
     Placement,
     Slot,
-    SshAccess,
 )
 from ascendboot.model.files import OwnFile
 from ascendboot.model.topology import Leaf
@@ -157,13 +156,9 @@ class SetupRecord(Value, kw_only=True):
         nodes_of_part = {name: self.nodes[name] for name in ordered}
         return part, replace(self, slots=slots, nodes=nodes_of_part)
 
-    def to_json(self) -> dict[str, object]:
-        """The document that is kept in a file."""
-        return {**as_json(self)}
-
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> SetupRecord:
-        """The record in a document of `to_json`.
+        """The record in a document of `as_json`.
 
         Raises:
             AscendbootError: the document has another form, written by another version.
@@ -201,12 +196,12 @@ def _fields(kind: type[Struct]) -> tuple[FieldInfo, ...]:
     return fields(kind)
 
 
-_REACH = ("address", "cluster_address", "server_id", "container", "engine")
+_REACH = ("address", "cluster_address", "server_id", "container", "engine", "ssh")
 
 
 def reach_of(node: Node) -> dict[str, object]:
     """What it takes to reach a node once the inventory does not name it any more."""
-    return {**{name: getattr(node, name) for name in _REACH}, "ssh": as_json(node.ssh)}
+    return {name: as_json(getattr(node, name)) for name in _REACH}
 
 
 def node_of(name: str, reach: Mapping[str, Any]) -> Node:
@@ -216,9 +211,9 @@ def node_of(name: str, reach: Mapping[str, Any]) -> Node:
         AscendbootError: the record has another form.
     """
     try:
-        return Node(name=name, **{**reach, "ssh": SshAccess(**reach["ssh"])})
-    except (KeyError, TypeError) as error:
+        return from_json({"name": name, **reach}, Node)
+    except ValueError as error:
         raise AscendbootError(
-            f"how {name} was reached cannot be read ({error!r}); put the node back into the "
+            f"how {name} was reached cannot be read ({error}); put the node back into the "
             "inventory and run setup, or remove nodes.json from the folder of the cluster"
         ) from error

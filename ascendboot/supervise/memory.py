@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ascendboot.errors import AscendbootError
 from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.policy import Fault, Limits, NodeState
-from ascendboot.value import Struct, Value, as_json, field, from_json, replace
+from ascendboot.value import Struct, Value, field, from_json, replace
 
 SCHEMA = 1
 
@@ -118,11 +118,6 @@ class Memory(Struct, kw_only=True):
     """When WAITING ends, or DIAGNOSING."""
     is_interrupted: bool = False
     end: End | None = None
-
-
-def to_document(memory: Memory) -> dict[str, Any]:
-    """Return the contents of the state file."""
-    return {"schema": SCHEMA, **as_json(memory)}
 
 
 def from_document(document: Mapping[str, Any]) -> Memory:

@@ -76,6 +76,12 @@ def record(of: Cluster) -> JobRecord:
         command_line="mpirun main.py",
         started="2026-01-02T03:04:05.000+00:00",
         clocks=NodeClocks(),
+        log_limit=0,
+        addresses={},
+        notes=(),
+        script_json=None,
+        launcher_kind="mpirun",
+        python="",
     )
 
 
