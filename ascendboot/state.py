@@ -10,7 +10,6 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ from typing import Any
 from ascendboot.errors import AscendbootError
 from ascendboot.model.files import held, write_atomically
 from ascendboot.model.secrets import masked, masked_json
+from ascendboot.value import Value
 
 FOLDER = ".ascendboot"
 
 
-@dataclass(frozen=True)
-class State:
+class State(Value):
     """The folder of one working directory; the only secrets in it are the clusters' CA keys."""
 
     root: Path
@@ -155,8 +154,7 @@ class State:
             yield
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Value):
     """The folder of one call of ascendboot."""
 
     run_id: str

@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from operator import truediv
 from pathlib import Path
@@ -27,6 +27,7 @@ from ascendboot.cli.program import namespace
 from ascendboot.transport.api import Command, Result
 from ascendboot.transport.login_session import SshTransport
 from ascendboot.transport.script import Reply, compile_script, launch_line
+from ascendboot.value import replace
 
 PROMISE = "at most 2 times as long as the same scripts over one shared connection per node"
 LIMIT = 2.0

@@ -11,21 +11,23 @@ import pytest
 ROOT = Path(__file__).parent.parent / "ascendboot"
 
 BELOW = {
+    "value": set(),
     "errors": set(),
     "templates": set(),
-    "hccl": set(),
-    "model": set(),
-    "ranktable": {"errors"},
-    "console": {"errors", "model"},
-    "lab": {"errors", "model"},
-    "state": {"errors", "model"},
-    "transport": {"templates", "errors", "model"},
-    "inventory": {"errors", "hccl", "model", "ranktable"},
-    "facts": {"templates", "errors", "hccl", "model", "transport"},
-    "launch": {"errors", "model", "templates", "transport"},
-    "jobs": {"errors", "model", "templates", "transport", "launch", "supervise"},
-    "doctor": {"errors", "model", "launch", "jobs", "ranktable"},
+    "hccl": {"value"},
+    "model": {"value"},
+    "ranktable": {"value", "errors"},
+    "console": {"value", "errors", "model"},
+    "lab": {"value", "errors", "model"},
+    "state": {"value", "errors", "model"},
+    "transport": {"value", "templates", "errors", "model"},
+    "inventory": {"value", "errors", "hccl", "model", "ranktable"},
+    "facts": {"value", "templates", "errors", "hccl", "model", "transport"},
+    "launch": {"value", "errors", "model", "templates", "transport"},
+    "jobs": {"value", "errors", "model", "templates", "transport", "launch", "supervise"},
+    "doctor": {"value", "errors", "model", "launch", "jobs", "ranktable"},
     "checks": {
+        "value",
         "templates",
         "errors",
         "hccl",
@@ -37,6 +39,7 @@ BELOW = {
         "jobs",
     },
     "setup": {
+        "value",
         "templates",
         "errors",
         "hccl",
@@ -48,6 +51,7 @@ BELOW = {
         "checks",
     },
     "readiness": {
+        "value",
         "templates",
         "errors",
         "hccl",
@@ -59,7 +63,7 @@ BELOW = {
         "setup",
         "supervise",
     },
-    "supervise": {"errors", "model", "templates", "transport", "facts"},
+    "supervise": {"value", "errors", "model", "templates", "transport", "facts"},
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from ascendboot.checks.devices import DRIVER
@@ -21,6 +20,7 @@ from ascendboot.checks.probes import (
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Answered, Unanswered
 from ascendboot.model.names import fold
+from ascendboot.value import replace
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ascendboot.checks.finding import Finding, Findings, Level, error, unanswered, warning
@@ -14,6 +13,7 @@ from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answer, value_of
 from ascendboot.model import files
 from ascendboot.model.cluster import OWN_ONLY, Cluster, ContainerExec, Node
+from ascendboot.value import replace
 
 _MOST_NAMED = 6
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from ascendboot.checks import finding
 from ascendboot.errors import RankTableError
@@ -14,6 +13,7 @@ from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.ranktable.formats.levels import device_places
+from ascendboot.value import replace
 
 DRIVER = "Is the Ascend driver installed on the host side?"
 _MOST_LINES = 4

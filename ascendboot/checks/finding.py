@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from ascendboot.facts.parsers.software import Program
@@ -13,6 +12,7 @@ from ascendboot.facts.query import Answer, Answered, Unanswered
 from ascendboot.model import report
 from ascendboot.model.cluster import Node
 from ascendboot.model.names import fold, runs
+from ascendboot.value import replace
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Final
 
 from ascendboot.checks import finding
@@ -25,6 +24,7 @@ from ascendboot.hccl.variables import (
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node, OwnTable
 from ascendboot.model.names import fold
+from ascendboot.value import replace
 
 SSHD_OPTIONS: Final = {
     "DisableForwarding": (7, 4),

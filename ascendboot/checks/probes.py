@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from ascendboot.checks.launchers import needs_openmpi
@@ -22,6 +21,7 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.ports import openmpi_value
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, read_script
+from ascendboot.value import Value, field
 
 _EPHEMERAL: Final = 40000
 """Inside Linux's default range of ephemeral ports."""
@@ -39,8 +39,7 @@ _DRAWS = 200
 """The most draws for samples: some may repeat, or lead nowhere."""
 
 
-@dataclass(frozen=True)
-class Npu:
+class Npu(Value):
     """One end of a ping: a device with one of its addresses."""
 
     node: str
@@ -51,8 +50,7 @@ class Npu:
         return f"device {self.device_id} of {self.node} ({self.address})"
 
 
-@dataclass(frozen=True)
-class PingProbe:
+class PingProbe(Value):
     """A ping from a device to an address of a device of another node."""
 
     source: Npu
@@ -61,8 +59,7 @@ class PingProbe:
     """What hccn_tool calls it: over the devices' network, or over a super pod's fabric (A3)."""
 
 
-@dataclass(frozen=True)
-class TcpProbe:
+class TcpProbe(Value):
     """A TCP connection from a node to a port of another; `use` names what needs the port."""
 
     source: str
@@ -74,8 +71,7 @@ class TcpProbe:
     """The cluster's sshd listens there: a refused connection is an error, too."""
 
 
-@dataclass(frozen=True)
-class NodeProbes:
+class NodeProbes(Value):
     """All probes of one node."""
 
     pings: tuple[PingProbe, ...] = ()
@@ -137,8 +133,7 @@ def _mpi_port(cluster: Cluster, name: str, env: Mapping[str, str]) -> int | None
     return int(number[0]) if number else None
 
 
-@dataclass(frozen=True)
-class _Device:
+class _Device(Value):
     """A device with one of its addresses, and where it is in which super pod."""
 
     node: str
@@ -234,16 +229,14 @@ _AT_ONCE = 32
 _TCP_LINE = re.compile(r"([0-9]+) ([0-9]{1,3}) ?(.*)")
 
 
-@dataclass(frozen=True)
-class TcpResult:
+class TcpResult(Value):
     """The result of a TCP probe: the exit code of timeout or bash, and bash's reason."""
 
     exit_code: int
     reason: str
 
 
-@dataclass(frozen=True)
-class ProbeResults:
+class ProbeResults(Value):
     """The results of one node's probes; a probe that was not tried is in neither mapping."""
 
     pings: Mapping[PingProbe, Answer[Ping]] = field(default_factory=dict)

@@ -6,7 +6,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from itertools import count
 from pathlib import PurePosixPath
 
@@ -48,6 +47,7 @@ from ascendboot.state import Run
 from ascendboot.templates import installed_templates, script
 from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each, results_and_errors
+from ascendboot.value import as_json, replace
 
 PHASE = "collective"
 NODE_CHECK = "node-check"
@@ -137,7 +137,7 @@ def check_nodes(session: Session, screen: Screen) -> tuple[list[StepResult], boo
         return found(NODE_CHECK, "devices", {}, [not_run(names, words)]), False
     screen.rest()
     findings = in_order([*checked.findings, *skipped(left_out)])
-    document = {**checked.to_json(), "findings": [asdict(finding) for finding in findings]}
+    document = {**checked.to_json(), "findings": as_json(findings)}
     session.run.write_json(f"{NODE_CHECK}.json", document)
     bad = {name for finding in findings if finding.level == "error" for name in finding.nodes}
     well = {n: line for n, line in checked.words(request.placement).items() if n not in bad}
@@ -163,7 +163,7 @@ def check_hccl_test(
         screen.rest()
     findings = in_order([*tested.findings, *skipped(left_out)])
     document = {**tested.to_json(), "rows": tested.rows, "before": tested.before}
-    document["findings"] = [asdict(finding) for finding in findings]
+    document["findings"] = as_json(findings)
     session.run.write_json(f"{HCCL_TEST}.json", document)
     line = f"{counted(request.placement.world_size, 'device')}: {tested.line}"
     well = dict.fromkeys((n.name for n in request.placement.nodes if tested.rows), line)
@@ -277,7 +277,7 @@ def _meet(
 ) -> Preflight:
     with _runner(session, transports, screen, "preflight") as runner:
         ended = meet(request, runner)
-    document = {**ended.report.to_json(), "findings": [asdict(f) for f in ended.findings]}
+    document = {**ended.report.to_json(), "findings": as_json(ended.findings)}
     session.run.write_json("preflight.json", document)
     return ended
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
@@ -26,6 +25,7 @@ from ascendboot.supervise.core import Core
 from ascendboot.supervise.history import generations
 from ascendboot.supervise.metrics import metrics_text
 from ascendboot.supervise.store import Store
+from ascendboot.value import Value
 
 _COMMAND_S: Final = 10.0
 _WEBHOOK_S: Final = 5.0
@@ -35,8 +35,7 @@ _MOST_WAITING: Final = 100
 _METRICS_S: Final = 10.0
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(Value):
     """Where events and figures of a supervised job go; empty: nowhere."""
 
     on_event: str = ""

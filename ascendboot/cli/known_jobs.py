@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +32,7 @@ from ascendboot.supervise.core import Core, OnEvent
 from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Transport
+from ascendboot.value import Value, replace
 
 JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwise the last one"
 REPORT_FILE = "job.json"
@@ -45,8 +45,7 @@ _MOST_QUERIED = 8
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True)
-class KnownJob:
+class KnownJob(Value):
     """A job that was started from this folder."""
 
     record: JobRecord
@@ -59,8 +58,7 @@ class KnownJob:
         return final_report(self.folder)
 
 
-@dataclass(frozen=True)
-class FoundJob:
+class FoundJob(Value):
     """The job of a verb, its state, and the connections to its nodes."""
 
     session: Session

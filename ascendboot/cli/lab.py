@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ascendboot.lab.node import DEMO, NAME, hindrance
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
 from ascendboot.state import State
+from ascendboot.value import as_json, replace
 
 _LAB_HELP = "The id of a lab of another working directory; lab.status lists them"
 
@@ -249,7 +249,7 @@ def fault(
         fault = running.undo(node, kind, device=numbers["device"])
     else:
         fault = running.fault(node, kind, **numbers)
-    note, words = None if undo else faults.note(fault), asdict(fault)
+    note, words = None if undo else faults.note(fault), as_json(fault)
     reply = {"lab": running.lab_id, "node": node, **words, "undone": undo, "note": note}
     where = node if fault.device is None else f"{node} device {fault.device}"
     what = f"no more {kind}" if undo else _fault_words(words | {"device": None})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 
 from ascendboot.cli.common import end, whole_number
@@ -30,6 +29,7 @@ from ascendboot.model.job import JobState
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.state import Run
 from ascendboot.transport.guard import ReadOnly
+from ascendboot.value import Value
 
 
 @cluster_verb(
@@ -102,8 +102,7 @@ def logs(
     end(screen, code, document if call.json else None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class _Wanted(Value, kw_only=True):
     """The ranks and lines to print, and where."""
 
     views: Mapping[int, output.Lines]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_module
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ascendboot.cli.common import end, whole_number
@@ -18,6 +17,7 @@ from ascendboot.supervise.core import ENDED, Core
 from ascendboot.supervise.history import event_line
 from ascendboot.supervise.requests import Answer, Request, carry_out
 from ascendboot.supervise.store import Store, SupervisedError, Writer
+from ascendboot.value import Value
 
 ANSWER_S: Final = 60.0
 """`train` answers between two queries of the nodes, which may take seconds each."""
@@ -160,8 +160,7 @@ def _request(job: str, request: Request, *, as_json: bool) -> None:
     end(screen, 0, {"job_id": run.run_id, "words": answer.words} if as_json else None)
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(Value):
     """Passes requests to the `train` of a job, or changes the state of a job without one."""
 
     store: Store

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from ascendboot.ranktable.validate import validate_table
 from ascendboot.setup.survey import cluster_findings
 from ascendboot.state import write_text
 from ascendboot.transport.api import HostSide
+from ascendboot.value import as_json, replace
 
 PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
 ANSWER_HELP = "Print the result as JSON on standard output"
@@ -408,7 +408,7 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     found = differences(table_of(read(first)), table_of(read(second)))
     code = 1 if found else 0
     lines = [difference.text for difference in found] or [f"{first} and {second} mean the same"]
-    document = {"exit_code": code, "differences": [asdict(d) for d in found]}
+    document = {"exit_code": code, "differences": as_json(found)}
     _print(lines, document, code, json=json)
 
 

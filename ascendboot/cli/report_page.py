@@ -6,7 +6,6 @@ import re
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -24,6 +23,7 @@ from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.record import SetupRecord
 from ascendboot.supervise.history import Supervision, event_line
 from ascendboot.templates import installed_templates
+from ascendboot.value import Value, as_json, field
 
 _FAILED: Final = (Outcome.FAILED, Outcome.BLOCKED, Outcome.UNREACHABLE)
 _DEVICES: Final = re.compile(
@@ -47,8 +47,7 @@ _LONGEST: Final = 4000
 """Characters of one text on the page."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
+class Known(Value, kw_only=True):
     """What the control machine has of one job, or of one run of `setup` or `check`."""
 
     run_id: str
@@ -394,7 +393,7 @@ def _supervision(known: Known) -> dict[str, Any] | None:
     begun = min((start for start, _ in times), default=now)
     whole = max(max((end for _, end in times), default=now) - begun, 0.001)
     rows = [
-        asdict(each)
+        as_json(each)
         | {"nodes": fold(each.nodes), "took": _took(end - start), "runs": each.ended is None}
         | {"left": round(100 * (start - begun) / whole, 2)}
         | {"width": round(max(100 * (end - start) / whole, 0.5), 2)}

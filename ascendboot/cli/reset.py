@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.reset import PLAN, REMOVE, Reset
 from ascendboot.setup.results import Progress
+from ascendboot.value import replace
 
 
 @cluster_verb(

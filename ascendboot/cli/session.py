@@ -9,7 +9,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from typing import TypeVar
@@ -38,6 +37,7 @@ from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.login_session import REPORT_AFTER_S, Waits
 from ascendboot.transport.pool import on_each, results_and_errors
 from ascendboot.transport.ssh import SshOpener
+from ascendboot.value import Struct, field
 
 T = TypeVar("T")
 Hosts = tuple[Mapping[str, HostSide], Mapping[str, NodeError]]
@@ -66,8 +66,7 @@ def code_sender(
     return CodeSender(cluster, source, deletes, interrupted) if source else None
 
 
-@dataclass
-class Session:
+class Session(Struct, dict=True):
     """The connections of one verb to the nodes of a cluster, and its run."""
 
     cluster: Cluster

@@ -6,7 +6,6 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.state import State, whoami
 from ascendboot.transport.guard import Fence
+from ascendboot.value import as_json, replace
 
 BREAK_LOCK_HELP = (
     "Take the cluster's lock from the setup or reset that holds it, and show its holder"
@@ -198,7 +198,7 @@ def walk_setup(
             context = apply_setup(survey, session.connect_hosts)
             paths = {node.name: step_names(context, node) for node in context.cluster.nodes}
             applied = setup_record(session.cluster, context.plan, context.facts, paths)
-            state.remember_applied(name, applied.to_json())
+            state.remember_applied(name, as_json(applied))
             state.remember_current(inventory)
     return survey.progress.report(session.run.run_id)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ascendboot.cli.common import end
@@ -18,6 +17,7 @@ from ascendboot.jobs.stacks import read_stacks
 from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.model.job import JobReport, JobState, RankEnd
 from ascendboot.model.names import fold, ranks_named, span
+from ascendboot.value import Value
 
 SINGLE_ROWS: Final = 16
 """Up to this number, every rank and every node has a row of its own."""
@@ -155,8 +155,7 @@ def _node_words(node: NodeStatus, ends: dict[int, RankEnd], *, counted: bool) ->
     return ", ".join(parts)
 
 
-@dataclass(frozen=True)
-class _Rank:
+class _Rank(Value):
     """A rank, as far as it is known."""
 
     rank: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from ascendboot.cli.common import end, seconds
 from ascendboot.cli.known_jobs import JOB_HELP, find_job, keep_report
@@ -12,6 +11,7 @@ from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.model.job import JobState
+from ascendboot.value import as_json
 
 LEFT = 1
 
@@ -110,7 +110,7 @@ def _node_json(node: str, answer: Terminated | NodeError, before: int | None) ->
     return {
         "node": node,
         "processes_before": before,
-        "ended": [asdict(process) for process in seen.ended],
-        "left": [asdict(process) for process in seen.left],
+        "ended": as_json(seen.ended),
+        "left": as_json(seen.left),
         "problem": str(answer) if isinstance(answer, NodeError) else "",
     }

@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -53,6 +52,7 @@ from ascendboot.supervise.shape import legal_world, why_not_legal
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Struct, field, replace
 
 Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], "tuple[LaunchRequest, NodeClocks]"]
 """Checks the nodes of a cluster before a job with an id, and describes the job."""
@@ -60,8 +60,7 @@ Follow: TypeAlias = Callable[[LaunchPlan | JobRecord, NodeClocks, Path, Progress
 """Starts a planned job and follows it; its logs go into a folder."""
 
 
-@dataclass(kw_only=True, eq=False)
-class OnNodes:
+class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     """The generations of one supervised job on the nodes of a cluster."""
 
     session: Session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from invoke.collection import Collection
 
@@ -19,6 +18,7 @@ from ascendboot.facts.query import query
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold, runs
 from ascendboot.transport.api import HostSide
+from ascendboot.value import replace
 
 _NONE = "no node states a leaf: ranks are in inventory order; state `leaf` to order them"
 

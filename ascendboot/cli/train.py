@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -46,13 +45,13 @@ from ascendboot.supervise.history import timeline
 from ascendboot.supervise.policy import Limits
 from ascendboot.transport.api import Transport
 from ascendboot.transport.guard import ReadOnly
+from ascendboot.value import Value, field, replace
 
 _USUAL_HANG: Final = "30m"
 _LEAST_HANG_S: Final = 2.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(Value, kw_only=True):
     """A job to start, with the flags of `train`."""
 
     script: str
@@ -507,8 +506,7 @@ def _device_changes(
     )
 
 
-@dataclass(frozen=True)
-class _Follower:
+class _Follower(Value):
     """Starts planned jobs, and follows them or started ones, as the flags of `train` demand."""
 
     session: Session

@@ -7,7 +7,6 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import locate
 from ascendboot.model.cluster import Cluster
 from ascendboot.state import State
+from ascendboot.value import Value
 
 SHORT: Final[Mapping[str, str]] = {
     "detach": "d",
@@ -50,8 +50,7 @@ _HELP: Final = {
 _DEFAULTS: Final[Mapping[str, object]] = {"inventory": None, "forks": FORKS, "json": False}
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Value, dict=True):
     """One call of a verb that works on a cluster: its shared flags, and what they select."""
 
     inventory: str | None

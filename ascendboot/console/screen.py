@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from ascendboot.console import streams
 from ascendboot.model.job import FirstFailure, JobReport
 from ascendboot.model.names import counted, fold
 from ascendboot.model.report import Outcome, Report, StepResult
+from ascendboot.value import replace
 
 _SHOWN_BY_DETAIL = {
     "reach",

@@ -12,7 +12,6 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
@@ -22,6 +21,7 @@ from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.jobs.error_codes import known_errors
 from ascendboot.jobs.evidence import time_in
 from ascendboot.launch.plan import PLAN_FILE
+from ascendboot.value import Struct, field
 
 _BLOCK: Final = 1 << 20
 _CONTEXT: Final = 3
@@ -47,8 +47,7 @@ _OF_RUN: Final = re.compile(r"(?:rank\.\d+|agent\.\d+|launcher)\.log")
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-@dataclass
-class LogFile:
+class LogFile(Struct):
     """One file, and what reading it showed."""
 
     path: Path
@@ -70,8 +69,7 @@ class LogFile:
         return time_in(line, zone_s=0, until=latest) if at is None else at
 
 
-@dataclass
-class Logs:
+class Logs(Struct):
     """The files to read, and remarks about others."""
 
     files: list[LogFile] = field(default_factory=list)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
-
-from pydantic import TypeAdapter
 
 from ascendboot.doctor.scan import logs_in, selected_lines
 from ascendboot.doctor.writers import Writer, Writers, rank_in_name
@@ -36,6 +33,7 @@ from ascendboot.model.job import CauseKind, Followed, JobCause
 from ascendboot.model.names import ranks_named
 from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import read
+from ascendboot.value import Value, field, replace
 
 _UNNAMED: Final = 10_000_000
 """From here on numbers stand for processes whose rank is unknown."""
@@ -55,8 +53,7 @@ _PROSE: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Value):
     """The ranks of a job and the names of its nodes, as far as they are known."""
 
     ranks: tuple[PlannedRank, ...] = ()
@@ -102,8 +99,7 @@ _OF_A_REPORT: Final = {"source", "devices", "losses"}
 """What only the report of a job states of its cause."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Value, kw_only=True):
     """What failed first in one job."""
 
     cause: JobCause
@@ -142,9 +138,9 @@ class Verdict:
 
     def to_json(self) -> dict[str, object]:
         """The verdict as documented in the reference of `doctor --json`."""
-        document = TypeAdapter(JobCause).dump_python(self.cause, mode="json", exclude=_OF_A_REPORT)
+        cause = {k: v for k, v in self.cause.to_json().items() if k not in _OF_A_REPORT}
         known = {"place": self.place, "known_error": self.known_id or None}
-        return {**document, **known, "certainty": self.certainty}
+        return {**cause, **known, "certainty": self.certainty}
 
 
 def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
@@ -466,8 +462,7 @@ def _seen_ranks(writers: Iterable[Writer]) -> list[PlannedRank]:
     return list(seen.values())
 
 
-@dataclass(frozen=True)
-class Examined:
+class Examined(Value):
     """What the logs of one or several jobs show."""
 
     verdicts: tuple[Verdict, ...]

@@ -7,12 +7,12 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Final
 
 from ascendboot.doctor.scan import Line, LogFile
 from ascendboot.jobs.evidence import decoded
+from ascendboot.value import Struct, Value, field
 
 _BUDGET: Final = 12 << 20
 """Bytes of selected lines that are held, over all processes."""
@@ -71,8 +71,7 @@ def rank_in_name(path: str) -> int | None:
     return None if match is None else int(next(filter(None, match.groups())))
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(Value):
     """A line of a process, without prefixes."""
 
     file: LogFile
@@ -82,8 +81,7 @@ class LogLine:
     """The time before it, of the program that collected it."""
 
 
-@dataclass
-class Writer:
+class Writer(Struct):
     """One process, as far as its logs show it."""
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError, ToolError
@@ -21,6 +20,7 @@ from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_ab
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.templates import script
 from ascendboot.transport.api import HANGS, Result, read_script
+from ascendboot.value import replace
 
 _CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20

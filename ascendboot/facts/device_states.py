@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from ascendboot.errors import NotUnderstoodError
@@ -20,6 +19,7 @@ from ascendboot.facts.query import (
 )
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, read_script
+from ascendboot.value import Value
 
 CALL_S: Final = 5
 WITHIN_S: Final = 15
@@ -28,8 +28,7 @@ _ABSENT: Final = "npu-smi info -m does not list this device"
 _SCRIPT: Final = "the script that queries the state of the devices"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceState:
+class DeviceState(Value, kw_only=True):
     """What one device reports of itself; each query has its own answer."""
 
     health: Answer[npu_smi.DeviceHealth] = NOT_QUERIED
@@ -49,8 +48,7 @@ class DeviceState:
         return isinstance(self.health, Unanswered) and self.health.message.endswith(_ABSENT)
 
 
-@dataclass(frozen=True)
-class Killed:
+class Killed(Value):
     """A process that the kernel ended because memory was short."""
 
     seconds_ago: float
@@ -63,7 +61,7 @@ QUESTIONS: Final = ("health", "link", "net_health", "link_stat", "stat", "ecc")
 ILL: Final = "ill"
 """Queries the words of all devices, and the health only of those that are not OK."""
 _FIELDS: Final = {
-    **dict(zip(QUESTIONS, (f.name for f in fields(DeviceState)), strict=True)),
+    **dict(zip(QUESTIONS, DeviceState.__struct_fields__, strict=True)),
     ILL: "health",
 }
 _OF_NPU_SMI: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias, cast
 
@@ -25,10 +24,10 @@ from ascendboot.model.files import (
 )
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, read_script
+from ascendboot.value import Value, field
 
 
-@dataclass(frozen=True)
-class Daemon:
+class Daemon(Value):
     """Our sshd on a node; `identity` is the SHA-256 of its configuration and public host key."""
 
     pid: int
@@ -40,8 +39,7 @@ class Daemon:
 NftState: TypeAlias = Literal["loaded", "changed", "absent", "missing", "refused"]
 
 
-@dataclass(frozen=True)
-class NftTable:
+class NftTable(Value):
     """The cluster's own table of nft on a host."""
 
     state: NftState
@@ -50,8 +48,7 @@ class NftTable:
     """The SHA-256 of the rules with which it was loaded, or the message of nft."""
 
 
-@dataclass(frozen=True)
-class Open:
+class Open(Value):
     """A folder or file that another user could change."""
 
     mode: int
@@ -72,8 +69,7 @@ class Open:
         return self.mode & ~0o7022 | (0o700 if self.kind == "d" else 0)
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(Value):
     """All that ascendboot has on one node; paths are relative to its folder `base`."""
 
     base: PurePosixPath

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
@@ -35,6 +34,7 @@ from ascendboot.model.cluster import Cluster, Device, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, read_script
+from ascendboot.value import Value, replace
 
 T = TypeVar("T")
 CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]
@@ -55,8 +55,7 @@ SURROUNDINGS = script("facts-environment.sh")
 CONFINEMENT = script("facts-confinement.sh")
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeEnvironment:
+class NodeEnvironment(Value, kw_only=True):
     """The environment of the ranks of a node."""
 
     single_copy: str = ""
@@ -77,8 +76,7 @@ class NodeEnvironment:
         return tuple(sorted(int(match[1]) for match in matches if match))
 
 
-@dataclass(frozen=True)
-class Confinement:
+class Confinement(Value):
     """State of SELinux and AppArmor on the host side."""
 
     enforcing: bool = False
@@ -87,8 +85,7 @@ class Confinement:
     """The last kernel messages about denials, if our user may read them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeFacts:
+class NodeFacts(Value, kw_only=True):
     """The answers of one node; `NOT_QUERIED` if there was no query."""
 
     node: str
@@ -146,7 +143,7 @@ class NodeFacts:
     @classmethod
     def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
         """Takes the answers that are fields of this class."""
-        known: dict[str, Any] = {n: a for n, a in answers.items() if n in cls.__dataclass_fields__}
+        known: dict[str, Any] = {n: a for n, a in answers.items() if n in cls.__struct_fields__}
         return cls(node=node, **known)
 
 

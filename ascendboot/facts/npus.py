@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from ascendboot.facts.query import (
 from ascendboot.model.cluster import Node
 from ascendboot.templates import script
 from ascendboot.transport.api import HANGS, Command, read_script
+from ascendboot.value import Value
 
 T = TypeVar("T")
 
@@ -48,8 +48,7 @@ _SCRIPT = "the script that queries the NPUs"
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceNetwork:
+class DeviceNetwork(Value, kw_only=True):
     """The network port of one device; each query has its own answer."""
 
     device_id: int
@@ -66,8 +65,7 @@ class DeviceNetwork:
         return ",".join(address.ip for address in value_of(self.addresses) or ()) or None
 
 
-@dataclass(frozen=True)
-class RootInfo:
+class RootInfo(Value):
     """The file from which HCCL reads the network places of devices, on a 950."""
 
     text: str

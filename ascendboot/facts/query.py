@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
@@ -17,6 +16,7 @@ from ascendboot.facts.parsers.base import (
 )
 from ascendboot.facts.parsers.system import parse_epoch
 from ascendboot.transport.api import HANGS, Command, Effect, Result, RunsAll
+from ascendboot.value import Value
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -24,15 +24,13 @@ T_co = TypeVar("T_co", covariant=True)
 Lack: TypeAlias = Literal["missing", "busy", "silent", "failed", "not-understood", "not-queried"]
 
 
-@dataclass(frozen=True)
-class Answered(Generic[T_co]):
+class Answered(Value, Generic[T_co]):
     """The value of an answer that was understood as a whole."""
 
     value: T_co
 
 
-@dataclass(frozen=True)
-class Unanswered:
+class Unanswered(Value):
     """No value: the tool is missing, busy or silent, failed, or printed something unknown."""
 
     kind: Lack
@@ -59,8 +57,7 @@ _KINDS: dict[type[Exception], Lack] = {
 }
 
 
-@dataclass(frozen=True)
-class Fact(Generic[T]):
+class Fact(Value, Generic[T]):
     """A query: a command that reads, and the parser of its result.
 
     The errors that `attempt` knows become an Unanswered.
@@ -72,8 +69,7 @@ class Fact(Generic[T]):
     """Completes "could not …" for facts that share a command; default: the command's purpose."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clock:
+class Clock(Value, kw_only=True):
     """The clock of a node against that of the control machine, in seconds."""
 
     offset_s: float

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ascendboot.hccl.variables import Whole
+from ascendboot.value import Value
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(Value):
     """A variable of Rec SDK's run.sh (little_demo, RecSDK@61ea9bb7) with its default there."""
 
     name: str

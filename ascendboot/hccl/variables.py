@@ -9,13 +9,14 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from ascendboot.value import Value
 
 PRODUCT_NAMES = {"910": "910", "a2": "A2", "a3": "A3", "a5": "950"}
 """The inventory's words for products, as HCCL's manual calls them."""
@@ -341,8 +342,7 @@ _LONGEST_S = {"AIV": 1091, "CCU_SCHED": 65535, "CCU_MS": 65535}
 """How long HCCL waits in a step at most, by where a step is computed (HCCL's manual, CANN 9)."""
 
 
-@dataclass(frozen=True)
-class Conflict:
+class Conflict(Value):
     """Two or more variables that contradict each other."""
 
     names: tuple[str, ...]

@@ -8,7 +8,6 @@ import io
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
@@ -18,6 +17,7 @@ from ascendboot.model.cluster import Node
 from ascendboot.model.names import expand_list
 from ascendboot.model.topology import Leaf
 from ascendboot.ranktable import text as documents
+from ascendboot.value import replace
 
 _SWITCH = re.compile(r"^\s*SwitchName\s*=", re.IGNORECASE | re.MULTILINE)
 _SETTING = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from ascendboot.ranktable import text as documents
 from ascendboot.ranktable.formats import generation_of, table_in, table_of
 from ascendboot.ranktable.formats.parts import Row
 from ascendboot.ranktable.validate import validate_table
+from ascendboot.value import replace
 
 _REQUIRED = {"cluster": "cluster: two-node", "nodes": "nodes: {atlas-1: {address: 192.0.2.11}}"}
 _RESHARDABLE = ("tensorflow", "torch", "manifest")

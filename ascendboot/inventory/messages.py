@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from ascendboot.inventory.schema import InventoryKeys, NodeKeys, shape_at
 from ascendboot.inventory.values import SENTENCE, TAG
-from ascendboot.inventory.yaml import Location, Raw, Sheet, Value, described
+from ascendboot.inventory.yaml import Location, Raw, Sheet, YamlValue, described
 
 SECRETS = "secrets never stand in an inventory"
 _SECRET = re.compile(
@@ -139,7 +139,7 @@ def _written(key: str, value: str) -> str:
     return yaml.safe_dump(document, default_flow_style=True, width=1000).strip()
 
 
-def _existing(data: Value, location: Location) -> Location:
+def _existing(data: YamlValue, location: Location) -> Location:
     """`location`, or the last one on the way there that has a value."""
     value: Any = data
     for depth, step in enumerate(location):

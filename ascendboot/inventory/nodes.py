@@ -6,7 +6,6 @@ import os
 import pwd
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ascendboot.inventory import values
@@ -16,6 +15,7 @@ from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import Device, Node, SshAccess
 from ascendboot.model.names import fold
 from ascendboot.model.topology import Leaf
+from ascendboot.value import Value
 
 _LAST_PORT = 65535
 _JUMP = re.compile(
@@ -32,8 +32,7 @@ class Layer(NamedTuple):
     mark: Mark
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Value):
     """A line of `nodes`: one node, or as many as its range stands for."""
 
     text: str
@@ -145,8 +144,7 @@ def _not_a_name(text: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(Value):
     """One node before its jump and user are resolved."""
 
     name: str

@@ -7,7 +7,6 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -24,6 +23,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.inventory.yaml import Raw, described
 from ascendboot.model.cluster import CHIEF_PORT
+from ascendboot.value import Value, field
 
 # Unlike a set of names, a list of addresses has an order that matters: the third name gets the
 # third address.
@@ -169,8 +169,7 @@ def is_match(pattern: str, text: str) -> bool:
     return re.fullmatch(pattern.removeprefix("^").removesuffix("$"), text) is not None
 
 
-@dataclass(frozen=True, eq=False)
-class Kind:
+class Kind(Value, eq=False):
     """Describes a valid value: completes "… is not " in messages, and fills the reference."""
 
     words: str

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ import yaml
 
 from ascendboot.errors import InventoryError, UsageError
 from ascendboot.model.secrets import is_secret_name, without_secrets
+from ascendboot.value import Struct, Value, field
 
 LIMIT = 1024 * 1024
 """The largest inventory, in bytes; ranges keep thousands of nodes far below it."""
@@ -83,8 +83,7 @@ _PASSWORD = re.compile(r":[^@]*@")
 """As in root:PASSWORD@host; messages do not repeat it."""
 
 
-@dataclass(frozen=True)
-class Raw:
+class Raw(Value):
     """A value that YAML reads as something other than a text or a plain whole number."""
 
     text: str
@@ -93,12 +92,11 @@ class Raw:
     """What YAML makes of it: "the octal number 10"."""
 
 
-Value: TypeAlias = "str | int | Raw | list[Value] | dict[str, Value]"
+YamlValue: TypeAlias = "str | int | Raw | list[YamlValue] | dict[str, YamlValue]"
 Location: TypeAlias = "tuple[str | int, ...]"
 
 
-@dataclass
-class Mark:
+class Mark(Struct):
     """Where a value stands, and where the values inside it stand."""
 
     line: int
@@ -128,8 +126,7 @@ WHOLE = 0
 """The line of a problem that concerns the whole file."""
 
 
-@dataclass(frozen=True, order=True)
-class Problem:
+class Problem(Value, order=True):
     """Something to be put right in the inventory."""
 
     line: int
@@ -146,12 +143,11 @@ class Problem:
         return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in message)
 
 
-@dataclass
-class Sheet:
+class Sheet(Struct):
     """A file that was read: its values, their marks, and the problems seen so far."""
 
     file: str
-    data: dict[str, Value]
+    data: dict[str, YamlValue]
     mark: Mark
     problems: list[Problem]
     compared: int = 0
@@ -300,7 +296,7 @@ class _Reader:
         self.problems = problems
         self._visited: set[int] = set()
 
-    def value(self, node: yaml.Node, mark: Mark) -> Value | None:
+    def value(self, node: yaml.Node, mark: Mark) -> YamlValue | None:
         """The value of `node`, or None where a problem was noted; fills in `mark`."""
         if id(node) in self._visited:
             return None
@@ -314,8 +310,8 @@ class _Reader:
         self._problem(mark, f"{_tag(node.tag, mark)} means nothing here; remove it")
         return None
 
-    def _mapping(self, node: yaml.MappingNode, mark: Mark) -> dict[str, Value]:
-        values: dict[str, Value] = {}
+    def _mapping(self, node: yaml.MappingNode, mark: Mark) -> dict[str, YamlValue]:
+        values: dict[str, YamlValue] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
@@ -339,8 +335,8 @@ class _Reader:
                 values[key] = value
         return values
 
-    def _list(self, node: yaml.SequenceNode, mark: Mark) -> list[Value]:
-        values: list[Value] = []
+    def _list(self, node: yaml.SequenceNode, mark: Mark) -> list[YamlValue]:
+        values: list[YamlValue] = []
         for index, item_node in enumerate(node.value):
             item = Mark(item_node.start_mark.line + 1, f"{mark.path}[{index}]")
             value = self.value(item_node, item)
@@ -349,7 +345,7 @@ class _Reader:
                 mark.items.append(item)
         return values
 
-    def _scalar(self, node: yaml.ScalarNode, mark: Mark) -> Value | None:
+    def _scalar(self, node: yaml.ScalarNode, mark: Mark) -> YamlValue | None:
         kind = node.tag.removeprefix(_CORE)
         text: str = node.value
         if "\0" in text:

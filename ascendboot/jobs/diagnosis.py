@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import IntEnum
 from pathlib import Path
@@ -27,6 +26,7 @@ from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, Followed, JobCause, RankEnd
 from ascendboot.model.names import fold, ranks_named
+from ascendboot.value import Value, replace
 
 _LOST_BY_SUPERVISOR: Final = re.compile(re.escape(ENDING) + r"(\S+): (?:lost it|no sign of)")
 _CHECK_NODE: Final = (
@@ -376,8 +376,7 @@ def _followed(others: Iterable[RankEvidence]) -> tuple[Followed, ...]:
     return tuple(shown)
 
 
-@dataclass(frozen=True)
-class MissingRanks:
+class MissingRanks(Value):
     """The ranks that the others lost, and how that is known."""
 
     ranks: frozenset[int]

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from pathlib import Path
@@ -28,6 +28,7 @@ from ascendboot.launch.plan import (
 )
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import RankEnd
+from ascendboot.value import Value, replace
 
 
 class Named(NamedTuple):
@@ -52,8 +53,7 @@ class ErrorKind(Enum):
     """Another rank is gone or does not answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankError:
+class RankError(Value, kw_only=True):
     """The first error that a rank logged; Unix times by the control machine's clock."""
 
     kind: ErrorKind
@@ -66,8 +66,7 @@ class RankError:
     missing: Named = NOBODY
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankEvidence:
+class RankEvidence(Value, kw_only=True):
     """The evidence about one rank."""
 
     rank: int
@@ -310,8 +309,7 @@ _ENDED: Final = re.compile(r"KeyboardInterrupt|SignalException|\bSIGTERM\b|got s
 """Errors that ranks log when they are ended."""
 
 
-@dataclass(frozen=True)
-class ErrorInLog:
+class ErrorInLog(Value):
     """One error in a log."""
 
     words: str

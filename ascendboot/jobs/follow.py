@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,26 +21,24 @@ from ascendboot.launch.events import Event, NodeSample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Struct, Value, field
 
 
-@dataclass(frozen=True)
-class NodeEvent:
+class NodeEvent(Value):
     """An event of a node; None: its stream has ended."""
 
     node: str
     event: Event | None
 
 
-@dataclass(frozen=True)
-class Reconnected:
+class Reconnected(Value):
     """A node is followed again after its stream had ended, or cannot be."""
 
     node: str
     error: NodeError | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
+class Timeouts(Value, kw_only=True):
     """Timeouts in seconds."""
 
     start_s: float = 120.0
@@ -59,8 +56,7 @@ class Timeouts:
     lost and the job is ended. By default only its launcher notices."""
 
 
-@dataclass(eq=False)
-class Followers:
+class Followers(Struct, eq=False):
     """One stream per node, from before the start to after the end of a job.
 
     Copies of a job that was started before are continued: what they have already is not shown.
@@ -79,7 +75,7 @@ class Followers:
     """Gets each rank's loss that went wrong."""
     sample_s: int = 0
     """About how often, in seconds; 0: never."""
-    beat_s: float = Timeouts.beat_s
+    beat_s: float = Timeouts().beat_s
     nodes: dict[str, NodeLogs] = field(default_factory=dict)
     arrivals: dict[str, Arrivals] = field(default_factory=dict)
     """When each part of each log arrived."""
@@ -198,8 +194,7 @@ _PAUSE_S: Final = 1.0
 """Pause between two attempts to connect."""
 
 
-@dataclass(eq=False)
-class Reconnector:
+class Reconnector(Struct, eq=False):
     """Reopens lost connections to the nodes of one job, each in a separate thread."""
 
     job: LaunchPlan | JobRecord

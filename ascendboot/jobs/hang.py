@@ -14,6 +14,7 @@ from ascendboot.launch.events import NodeSample
 from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.names import span
 from ascendboot.transport.api import Transport
+from ascendboot.value import Value
 
 IDLE: Final = 0.05
 """Share of one processor; a rank that uses less only waits or polls."""
@@ -22,8 +23,7 @@ _SAMPLES: Final = 10
 _MOST_SELDOM_S: Final = 60
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standstill:
+class Standstill(Value, kw_only=True):
     """No rank has written output for the whole timeout."""
 
     silent_s: float
@@ -115,8 +115,7 @@ class Detector:
         return Standstill(silent_s=silent_s, idle_s=idle_s, is_hang=is_hang)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HangRules:
+class HangRules(Value, kw_only=True):
     """What to do about a job that makes no progress."""
 
     timeout_s: float = 0.0
@@ -138,8 +137,7 @@ class HangRules:
         return min(usual_s, self.sample_s) if self.sample_s else usual_s
 
 
-@dataclass(frozen=True)
-class HungJob:
+class HungJob(Value):
     """A job that makes no progress, and where its ranks are."""
 
     words: str

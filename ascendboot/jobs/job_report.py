@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from ascendboot.model.job import (
     RankEnd,
     RankTimes,
 )
+from ascendboot.value import asdict, replace
 
 NOT_STARTED = 125
 INTERRUPTED = 130
@@ -68,7 +68,7 @@ def report_on(
     if failure is not None and (cause is None or cause.kind is not CauseKind.ONE_OF):
         log = folder / rank_log(failure[0].rank)
         last_lines = "\n".join(_lines(log)[-_LAST_LINES:])
-        explained = FirstFailure(**vars(failure[0]), message=last_lines, log=str(log))
+        explained = FirstFailure(**asdict(failure[0]), message=last_lines, log=str(log))
     report = replace(
         running_report(plan, started, str(folder)),
         state=state,

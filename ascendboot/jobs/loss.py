@@ -6,17 +6,15 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from ascendboot.errors import AscendbootError
 from ascendboot.jobs.output import Lines
 from ascendboot.model.names import ranks_named
+from ascendboot.value import Value, as_json, from_json
 
 LOSSES_FILE: Final = "losses.jsonl"
 """In the folder of a job: each rank's loss that went wrong, one per line."""
@@ -48,8 +46,7 @@ _STEP: Final = re.compile(
 _LINE_END: Final = re.compile(rb"[\r\n]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class BadLoss:
+class BadLoss(Value, kw_only=True):
     """A loss of one rank that went wrong."""
 
     rank: int
@@ -174,7 +171,7 @@ def record_loss(folder: Path, bad: BadLoss) -> None:
         OSError: it could not be written.
     """
     with (folder / LOSSES_FILE).open("a") as file:
-        file.write(f"{json.dumps(asdict(bad))}\n")
+        file.write(f"{json.dumps(as_json(bad))}\n")
 
 
 def recorded_losses(folder: Path) -> tuple[BadLoss, ...]:
@@ -186,7 +183,7 @@ def recorded_losses(folder: Path) -> tuple[BadLoss, ...]:
     path = folder / LOSSES_FILE
     try:
         lines = path.read_text().split("\n")[:-1]
-        return tuple(TypeAdapter(BadLoss).validate_json(line) for line in lines)
+        return tuple(from_json(json.loads(line), BadLoss) for line in lines)
     except FileNotFoundError:
         return ()
     except ValueError as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.supervise.core import Action, Core, State, Stop
 from ascendboot.supervise.policy import Fault, FaultKind
+from ascendboot.value import Struct, field, replace
 
 LOOK_S = 10.0
 """From the end of one look at the nodes to the next; vendor tools take seconds themselves."""
@@ -38,8 +38,7 @@ class Nodes(Protocol):
         """The step of the newest complete checkpoint that these nodes have; None: none is known."""
 
 
-@dataclass(kw_only=True, eq=False)
-class NodeWatch:
+class NodeWatch(Struct, kw_only=True, eq=False):
     """Reports to the core what it sees, and ends the generation when the core decides that."""
 
     core: Core

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
@@ -12,6 +11,7 @@ from ascendboot.launch.events import Event, parse_event
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, Transport, read_script
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Struct, Value, field
 
 _PURPOSE = "look for jobs"
 _PROCESS = re.compile(r"process (\d+) (.*)")
@@ -25,8 +25,7 @@ _FORMS = {
 """The forms of the lines about a job, by their first word."""
 
 
-@dataclass(frozen=True)
-class RankLoad:
+class RankLoad(Value):
     """What a rank and its descendants use."""
 
     state: str
@@ -37,8 +36,7 @@ class RankLoad:
     """Resident memory; shared memory counts for each process."""
 
 
-@dataclass
-class JobProbe:
+class JobProbe(Struct):
     """The state of one job on one node."""
 
     has_folder: bool = False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
 
 from ascendboot.jobs.loss import BadLoss
 from ascendboot.launch import events
 from ascendboot.launch.plan import JobRecord, LaunchPlan
+from ascendboot.value import Struct, field
 
 _APART_S = 0.2
 _MOST_MARKS = 600
@@ -52,8 +52,7 @@ class Arrivals:
         return self._times[index] if index < len(self._times) else None
 
 
-@dataclass(kw_only=True)
-class Progress:
+class Progress(Struct, kw_only=True):
     """The state of a job after its events so far."""
 
     started: set[int] = field(default_factory=set)

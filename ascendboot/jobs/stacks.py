@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -15,6 +14,7 @@ from ascendboot.model.names import ranks_named
 from ascendboot.templates import script
 from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import results_and_errors
+from ascendboot.value import Struct, field
 
 _SHOWN_PLACES: Final = 8
 _SPY_S: Final = 5.0
@@ -56,8 +56,7 @@ class Frame(NamedTuple):
     file: str
 
 
-@dataclass(kw_only=True)
-class RankView:
+class RankView(Struct, kw_only=True):
     """The state and stacks of one rank."""
 
     rank: int

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from ascendboot.errors import NodeError
 from ascendboot.jobs.job_report import report_on
@@ -17,10 +14,10 @@ from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress
 from ascendboot.launch.plan import JobRecord
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.secrets import masked
+from ascendboot.value import Value, as_json, field, replace
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeStatus:
+class NodeStatus(Value, kw_only=True):
     """One node's part of a job."""
 
     node: str
@@ -40,15 +37,14 @@ class NodeStatus:
 
     def to_json(self) -> dict[str, object]:
         """This node as documented in the reference of `status --json`."""
-        return {
-            **TypeAdapter(NodeStatus).dump_python(self, mode="json", exclude={"alive"}),
-            "ranks_alive": None if self.problem else list(self.alive),
-            "processes": None if self.problem else self.processes,
-        }
+        document = as_json(self)
+        alive = document.pop("alive")
+        if self.problem:
+            alive = document["processes"] = None
+        return {**document, "ranks_alive": alive}
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobStatus:
+class JobStatus(Value, kw_only=True):
     """The status of a job: the report so far, and each node's part."""
 
     report: JobReport

@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
@@ -14,6 +13,7 @@ from ascendboot.launch.launchers import ends_within_s
 from ascendboot.templates import script
 from ascendboot.transport.api import Result, Transport, write_script
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Value, field, replace
 
 LINGER_S = 2.0
 """How long processes may run after their launcher has ended."""
@@ -24,16 +24,14 @@ _HASTEN = '[ ! -e "$1/open" ] || echo now >"$1/ending"'
 """Tells the wrappers of this node's ranks to end them; `$1` is the job's folder."""
 
 
-@dataclass(frozen=True)
-class Survivor:
+class Survivor(Value):
     """A process of the job that had to be ended."""
 
     pid: int
     command: str
 
 
-@dataclass(frozen=True)
-class Terminated:
+class Terminated(Value):
     """What was found on one node when the job was ended."""
 
     ended: tuple[Survivor, ...] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.supervise.core import ACTIVE, Action, Core, End, Launch, State, Stop, Wait
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Status, first_cause
+from ascendboot.value import Struct, Value
 
 CORRELATE_S = 2.0
 """How long to wait for an earlier cause: the end of a generation has queried all its nodes."""
@@ -67,8 +67,7 @@ class Generations(Nodes, Protocol):
         """Print what happened."""
 
 
-@dataclass(frozen=True)
-class Supervised:
+class Supervised(Value):
     """How a supervised job ended."""
 
     end: End
@@ -76,8 +75,7 @@ class Supervised:
     """Of the last generation that was started; None: none was."""
 
 
-@dataclass(kw_only=True, eq=False)
-class Supervisor:
+class Supervisor(Struct, kw_only=True, eq=False):
     """Does what the core decides, and reports to it what happened."""
 
     core: Core

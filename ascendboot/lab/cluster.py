@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line,
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape, prefix_of
 from ascendboot.model.files import fingerprint
+from ascendboot.value import Value, as_json, replace
 
 CLUSTER = "lab"
 _FOLDER = Path(".ascendboot")
@@ -416,8 +416,7 @@ def _remove_namespace_folder() -> None:
     links.NAMESPACES.rmdir()
 
 
-@dataclass(frozen=True)
-class NodeStatus:
+class NodeStatus(Value):
     """The state of one node."""
 
     node: LabNode
@@ -444,7 +443,7 @@ class NodeStatus:
                 }
                 for device in self.node.devices
             ],
-            "faults": [asdict(fault) for fault in self.faults],
+            "faults": as_json(self.faults),
         }
 
 

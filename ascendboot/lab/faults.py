@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from ascendboot.lab.host import LabError, last_line, ours, run
 from ascendboot.lab.node import DISK_OPTIONS, execute, wait_until_up
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode
+from ascendboot.value import Value, replace
 
 KINDS = (
     *("node-down", "link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy"),
@@ -38,8 +38,7 @@ _AMOUNTS = {
 """The field that has the number of a fault."""
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(Value):
     """A fault of a node, or of one of its NPUs."""
 
     kind: str
@@ -105,8 +104,7 @@ class Fault:
         return range(self.device, self.device + 1)
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(Value):
     """The faults of one node, as files on its disk that the stand-ins read, too."""
 
     folder: Path

@@ -11,18 +11,17 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from ascendboot.errors import AscendbootError
+from ascendboot.value import Value
 
 _STATE, _STARTED = 0, 19
 """Positions in /proc/PID/stat after the command's name."""
 
 
-@dataclass(frozen=True)
-class ProcessId:
+class ProcessId(Value):
     """One process of this machine; pid and start time identify it."""
 
     pid: int

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ascendboot.errors import CommandError, NodeError
@@ -23,6 +22,7 @@ from ascendboot.lab import shape as shape_module
 from ascendboot.lab.links import NAMESPACES
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape
+from ascendboot.value import Value
 
 NAME = "rec-sdk"
 
@@ -272,8 +272,7 @@ _OWN_PLACES = ("dev", "etc/ssh", "proc", "root", "run", "tmp", "usr")
 """Each node has its own of these, so a directory that contains one cannot be bound."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(Value):
     """Directories of the operator's machine that every node sees read-only at the same path."""
 
     directory: Path

@@ -9,16 +9,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from ascendboot.lab.host import LabError, ProcessId, run
 from ascendboot.lab.shape import Shape
 from ascendboot.model.files import write_atomically
+from ascendboot.value import Value, as_json, from_json
 
 ROOT = Path("/run/ascendboot-lab")
 _RECORD = "lab.json"
@@ -27,8 +25,7 @@ _PATIENCE_S = 600.0
 _POLL_S = 0.05
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Value):
     """One lab: its shape, its owner, and whether it was ever complete."""
 
     shape: Shape
@@ -64,7 +61,7 @@ class Record:
     def save(self) -> None:
         """Write the record, making the folder."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        members = TypeAdapter(Record).dump_python(self, mode="json")
+        members = as_json(self)
         shape = members.pop("shape")
         text = json.dumps({**shape, **members}, indent=1)
         write_atomically(self.folder / _RECORD, text.encode())
@@ -172,8 +169,8 @@ def _lock() -> int | None:
 def _read(path: Path) -> Record | None:
     try:
         members = json.loads(path.read_text())
-        return TypeAdapter(Record).validate_python({"shape": members, **members})
-    except (OSError, TypeError, ValueError):  # a ValidationError is a ValueError
+        return from_json({"shape": members, **members}, Record)
+    except (OSError, TypeError, ValueError):
         return None
 
 
@@ -181,8 +178,7 @@ _SHORTEST_PREFIX = 8
 """Wider routes are default routes in effect; the narrower route of a lab wins."""
 
 
-@dataclass(frozen=True)
-class UsedRange:
+class UsedRange(Value):
     """A range of addresses in use on this machine, and by what."""
 
     network: IPv4Network

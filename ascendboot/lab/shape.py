@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal, TypeAlias
 
 from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Device
+from ascendboot.value import Value, replace
 
 CHIPS = {"a2": "910B3", "a3": "Ascend910", "a5": "Ascend950PR"}
 """The names of chips in npu-smi; it prints "Ascend " before that of A2."""
@@ -110,8 +110,7 @@ _PART = 20
 """The prefix of a part of the default networks: fourteen labs of up to fifteen nodes beside one."""
 
 
-@dataclass(frozen=True)
-class LabNode:
+class LabNode(Value):
     """One practice server."""
 
     number: int
@@ -121,8 +120,7 @@ class LabNode:
     namespace: str
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Value):
     """The size and the networks of a lab; everything else about it follows from these."""
 
     node_count: int

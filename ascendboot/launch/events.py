@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from functools import cache
-from typing import Annotated, Final, TypeAlias
-
-from pydantic import Base64Bytes, BeforeValidator, TypeAdapter
+from typing import Any, Final, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.names import fold, ranks_named
+from ascendboot.value import Value, from_json, replace
 
 log = logging.getLogger(__name__)
 
@@ -22,80 +19,78 @@ ENDING: Final = "ascendboot: ends torchrun on this node: "
 """Begins the line in which a supervisor gives its reason; later lines are consequences."""
 
 
-def _zone(text: str | None) -> float | None:
+def _zone(text: str | None) -> int | None:
     """Return the seconds ahead of UTC of a zone such as `+0530`."""
     offset = datetime.strptime(text, "%z").utcoffset() if text else None
-    return None if offset is None else offset.total_seconds()
+    return None if offset is None else int(offset.total_seconds())
 
 
 def _numbers(text: str) -> list[str]:
     return [] if text == "-" else text.split(",")
 
 
-_Numbers: TypeAlias = Annotated[tuple[int, ...], BeforeValidator(_numbers)]
-_NodeRank: TypeAlias = Annotated[int, BeforeValidator(lambda text: 0 if text == "-" else text)]
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "zone_s": _zone,
+    "out_of_memory": bool,
+    "late": _numbers,
+    "awaited": _numbers,
+    "node_rank": lambda text: 0 if text == "-" else text,
+}
+"""How the text of a field is read where it is not just a number, or Base64 for bytes."""
 
 # `at` is in seconds since 1970, by the clock of the node that recorded the event: that of the rank
 # or agent, otherwise the primary.
 
 
-@dataclass(frozen=True)
-class RankStarted:
+class RankStarted(Value):
     """A rank runs."""
 
     rank: int
 
 
-@dataclass(frozen=True)
-class RankEnded:
+class RankEnded(Value):
     """A rank ended."""
 
     rank: int
     exit_code: int
     at: float
-    zone_s: Annotated[int | None, BeforeValidator(_zone)] = None
+    zone_s: int | None = None
     """How far its local time was ahead of UTC."""
-    out_of_memory: Annotated[bool, BeforeValidator(bool)] = False
+    out_of_memory: bool = False
     """While it ran, the kernel ended processes of its node because memory was short."""
 
 
-@dataclass(frozen=True)
-class RankErrorFile:
+class RankErrorFile(Value):
     """A rank wrote an error file, as scripts with torchelastic's `@record` do."""
 
     rank: int
-    error: Base64Bytes
+    error: bytes
     """The first 32 kB of the file."""
 
 
-@dataclass(frozen=True)
-class RankEndingBegan:
+class RankEndingBegan(Value):
     """From here on one rank is ended on purpose."""
 
     rank: int
     at: float
 
 
-@dataclass(frozen=True)
-class LauncherStarted:
+class LauncherStarted(Value):
     """The launcher runs on the primary."""
 
 
-@dataclass(frozen=True)
-class LauncherEnded:
+class LauncherEnded(Value):
     """The launcher ended, and with it the job; no code if its end was not observed."""
 
     exit_code: int | None
     at: float | None = None
 
 
-@dataclass(frozen=True)
-class HelperStarted:
+class HelperStarted(Value):
     """An agent of the launcher runs on another node, or the supervisor of the launcher runs."""
 
 
-@dataclass(frozen=True)
-class AgentEnded:
+class AgentEnded(Value):
     """The agent of a node ended; no code if its end was not observed."""
 
     node_rank: int
@@ -103,31 +98,28 @@ class AgentEnded:
     at: float | None = None
 
 
-@dataclass(frozen=True)
-class EndingBegan:
+class EndingBegan(Value):
     """From here on the ranks of a node are ended on purpose."""
 
-    node_rank: _NodeRank
+    node_rank: int
     at: float
 
 
-@dataclass(frozen=True)
-class StopRequested:
+class StopRequested(Value):
     """An operator requested the job's end with `stop`."""
 
     at: float
 
 
-@dataclass(frozen=True)
-class StartOverdue:
+class StartOverdue(Value):
     """The start is given up, because not every rank has begun in time.
 
     The primary records it for all nodes; under torchrun each node records it for itself.
     """
 
-    late: _Numbers
+    late: tuple[int, ...]
     """The ranks that are known not to have begun."""
-    awaited: _Numbers
+    awaited: tuple[int, ...]
     """Node ranks of the nodes for which an ssh of the primary still waits."""
     within_s: float
     at: float
@@ -162,12 +154,7 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (StartOverdue, rf"{_ANY} {_LATE} awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}"),
 )
 """The line of each event; the names of its groups are the fields."""
-_PATTERNS: Final = [re.compile(form) for _, form in _FORMS]
-
-
-@cache
-def _adapter(form: int) -> TypeAdapter[Event]:
-    return TypeAdapter(_FORMS[form][0])
+_PATTERNS: Final = [(kind, re.compile(form)) for kind, form in _FORMS]
 
 
 def parse_event(line: str, line_number: int) -> Event:
@@ -176,10 +163,12 @@ def parse_event(line: str, line_number: int) -> Event:
     Raises:
         NotUnderstoodError: the line is none that a job's wrapper, launcher or follower writes.
     """
-    for form, pattern in enumerate(_PATTERNS):
+    for kind, pattern in _PATTERNS:
         if match := pattern.fullmatch(line):
+            found: dict[str, Any] = match.groupdict()
             try:
-                return _adapter(form).validate_python(match.groupdict())
+                found |= {name: _READ[name](found[name]) for name in found.keys() & _READ.keys()}
+                return from_json(found, kind, strict=False)
             except ValueError:
                 break
     raise NotUnderstoodError(
@@ -231,8 +220,7 @@ def not_started_message(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankUse:
+class RankUse(Value, kw_only=True):
     """What one rank uses, with all its descendants."""
 
     rank: int
@@ -244,8 +232,7 @@ class RankUse:
     """Resident; memory that its processes share counts for each of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeSample:
+class NodeSample(Value, kw_only=True):
     """What the ranks of a node use at one moment."""
 
     at_s: float

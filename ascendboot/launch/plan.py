@@ -7,16 +7,14 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Final
-
-from pydantic import ConfigDict, Field, TypeAdapter
+from typing import Final
 
 from ascendboot.errors import AscendbootError
 from ascendboot.model.cluster import MPIRUN, LauncherChoice, NodeClocks, Placement
 from ascendboot.model.names import counted
 from ascendboot.transport.api import FileWrite
+from ascendboot.value import Value, as_json, field, from_json
 
 PLAN_FILE = "plan.json"
 PREFLIGHT = "preflight"
@@ -48,8 +46,7 @@ def start_log(node_rank: int) -> str:
     return f"agent.{node_rank}.log" if node_rank else LAUNCHER_LOG
 
 
-@dataclass(frozen=True, kw_only=True)
-class Login:
+class Login(Value, kw_only=True):
     """The user of the job on every node."""
 
     user: str
@@ -57,8 +54,7 @@ class Login:
     home: PurePosixPath
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchRequest:
+class LaunchRequest(Value, kw_only=True):
     """A job to start; paths are paths on the nodes."""
 
     job_id: str
@@ -124,8 +120,7 @@ class LaunchRequest:
         return self.base / "jobs" / self.job_id
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start:
+class Start(Value, kw_only=True):
     """One process to start: the launcher on the primary, an agent of it on another node."""
 
     node: str
@@ -152,28 +147,23 @@ class Start:
         return f"cd {shlex.quote(str(self.base))} && {self.words}"
 
 
-@dataclass(frozen=True)
-class PlannedRank:
+class PlannedRank(Value):
     """One rank and its place."""
 
     rank: int
     node: str
-    device_id: Annotated[int, Field(alias="device")]
+    device_id: int = field(name="device")
     local_rank: int
     device_ip: str | None = None
     """Of its device, where it is known."""
 
 
-_RANKS: Final = TypeAdapter(tuple[PlannedRank, ...], config=ConfigDict(defer_build=True))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Value, kw_only=True):
     """What the plan of a job and its record share."""
 
     job_id: str
     cluster: str
-    job_folder: PurePosixPath
+    job_folder: PurePosixPath = field(name="folder")
     """On every node."""
     nodes: tuple[str, ...]
     """In rank order: the primary first."""
@@ -206,8 +196,7 @@ class Job:
         return (*ranks, *starts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchPlan(Job):
+class LaunchPlan(Job, kw_only=True):
     """A job ready to start: the run does exactly this."""
 
     request: LaunchRequest
@@ -294,7 +283,7 @@ class LaunchPlan(Job):
                 {"node": s.node, "command": list(s.command), "log": s.log} for s in self.starts
             ],
             "addresses": {node: list(names) for node, names in self.addresses.items()},
-            "ranks": _RANKS.dump_python(self.ranks, mode="json", by_alias=True),
+            "ranks": as_json(self.ranks),
             "files": [
                 {
                     "node": node,
@@ -308,8 +297,7 @@ class LaunchPlan(Job):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobRecord(Job):
+class JobRecord(Job, kw_only=True):
     """A started job, as its plan was recorded beside its logs."""
 
     command_line: str
@@ -317,10 +305,13 @@ class JobRecord(Job):
     """The time just before the start, ISO 8601, UTC."""
     clocks: NodeClocks
     """At that time."""
-    script_json: Mapping[str, str | None] | None = None
-    launcher_kind: str = MPIRUN.kind
+    log_limit: int
+    addresses: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+    script_json: Mapping[str, str | None] | None = field(name="script")
+    launcher_kind: str
     """As `launcher.kind` names it."""
-    python: str = ""
+    python: str
     """The interpreter of its ranks."""
 
 
@@ -366,26 +357,13 @@ def read_record(folder: Path) -> JobRecord | None:
     path = folder / PLAN_FILE
     try:
         document = json.loads(path.read_bytes())
-        ranks = _RANKS.validate_python(document["ranks"])
-        return JobRecord(
-            job_id=document["job_id"],
-            cluster=document["cluster"],
-            job_folder=PurePosixPath(document["folder"]),
-            nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
-            ranks=ranks,
-            started_on=tuple(start["node"] for start in document["starts"]),
-            command_line=document["command_line"],
-            grace_s=document["grace_s"],
-            started=document["started"],
-            clocks=NodeClocks(document["clock_offsets"], document["clock_uncertainty_s"]),
-            log_limit=document["log_limit"],
-            loss_form=document.get("loss_form", ""),
-            addresses={node: tuple(names) for node, names in document["addresses"].items()},
-            notes=tuple(document["notes"]),
-            script_json=document["script"],
-            launcher_kind=document["launcher_kind"],
-            python=document["python"],
-        )
+        offsets, uncertainty_s = document["clock_offsets"], document["clock_uncertainty_s"]
+        derived = {
+            "nodes": list(dict.fromkeys(rank["node"] for rank in document["ranks"])),
+            "started_on": [start["node"] for start in document["starts"]],
+            "clocks": {"offsets": offsets, "uncertainty_s": uncertainty_s},
+        }
+        return from_json({**document, **derived}, JobRecord)
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError) as error:

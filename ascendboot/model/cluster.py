@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Literal
@@ -20,6 +19,7 @@ from ascendboot.model.topology import (
     order_nodes,
     shown,
 )
+from ascendboot.value import Value, field, replace
 
 Product = Literal["auto", "910", "a2", "a3", "a5"]
 Trust = Literal["ca", "pinned"]
@@ -42,16 +42,14 @@ def has_meeting_port(mode: ResourceMode, launcher: LauncherKind) -> bool:
     return mode != "rank-table" or launcher == "torchrun"
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Value):
     """An NPU of the inventory; `device_id` is the physical id (/dev/davinciN)."""
 
     device_id: int
     device_ip: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshAccess:
+class SshAccess(Value, kw_only=True):
     """How the control machine reaches a node's host side."""
 
     user: str
@@ -64,8 +62,7 @@ class SshAccess:
     """`SHA256:…` of the right host key, as the inventory states it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
+class Node(Value, kw_only=True):
     """One server of the cluster."""
 
     name: str
@@ -89,8 +86,11 @@ class Node:
     """The leaf switch of the node or of each device; None: not stated."""
     slice_id: int = 0
     """Its place at the leaf switch, as MindCluster numbers them; 0 also where it is unknown."""
-    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its ranks only; they override those of the cluster."""
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.address))
 
     @property
     def leaf_names(self) -> frozenset[str]:
@@ -104,8 +104,7 @@ class Node:
         return dict(self.leaf).get(device_id) if isinstance(self.leaf, tuple) else self.leaf
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnTable:
+class OwnTable(Value, kw_only=True):
     """A rank table of the operator, used unchanged."""
 
     text: str
@@ -115,8 +114,7 @@ class OwnTable:
     """`server_id`, device id and device IP of every rank, in rank order."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointRules:
+class CheckpointRules(Value, kw_only=True):
     """Where a job keeps its checkpoints, and how it is told to resume from one."""
 
     kind: CheckpointKind
@@ -133,8 +131,7 @@ class CheckpointRules:
     """tp * pp, if the inventory states them: the least number of Megatron's rank folders."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parallel:
+class Parallel(Value, kw_only=True):
     """How a job divides its model and its batch; all sizes are 1 or more."""
 
     tp: int = 1
@@ -161,8 +158,7 @@ class Parallel:
         return f"tp {self.tp} x pp {self.pp} x cp {self.cp}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
+class Cluster(Value, kw_only=True, dict=True):
     """The desired cluster: nodes in inventory order and the settings they share."""
 
     name: str
@@ -402,8 +398,7 @@ def _signature(node: Node, rails: tuple[int, ...]) -> Signature:
 OWN_ONLY = "podman shows each user nothing but his own containers"
 
 
-@dataclass(frozen=True)
-class ContainerExec:
+class ContainerExec(Value):
     """Runs commands in a container from the host side of its node."""
 
     engine: str
@@ -461,8 +456,7 @@ LAUNCHER_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH")
 """The variables of ranks that launchers get, too: horovodrun and torchrun need them to load."""
 
 
-@dataclass(frozen=True)
-class LauncherChoice:
+class LauncherChoice(Value):
     """The launcher of jobs, and why it was chosen."""
 
     kind: str
@@ -485,8 +479,7 @@ class LauncherChoice:
 MPIRUN = LauncherChoice("mpirun", "the default")
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(Value):
     """A device of a node where one rank can run."""
 
     node: Node
@@ -499,8 +492,7 @@ TABLES = "hccl_json_"
 """With this the names of rank tables begin."""
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Value, dict=True):
     """The slots of a job in rank order: a slot's rank is its index."""
 
     slots: tuple[Slot, ...]
@@ -538,8 +530,7 @@ class Placement:
         return {name: tuple(of_node) for name, of_node in ranks.items()}
 
 
-@dataclass(frozen=True)
-class NodeClocks:
+class NodeClocks(Value):
     """The clock offset of each node; a missing node has the time of the control machine."""
 
     offsets: Mapping[str, float] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import fcntl
 import hashlib
 import os
@@ -10,10 +11,11 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from ascendboot.value import Value, field
 
 ALWAYS_LEFT_OUT = (".git", "__pycache__", "*.pyc", ".ascendboot-sending.??????")
 """Names that are no code; the last one is that of unfinished transfers."""
@@ -29,7 +31,7 @@ checkpoints, what the NPU software compiled."""
 _EXECUTABLE = 0o111
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Entry:
     """A file with SHA-256 and mode, or a symbolic link."""
 
@@ -38,7 +40,7 @@ class Entry:
     mode: int = 0
     target: str | None = None
     """The target of a link; None: it is a file."""
-    size: int = field(default=0, compare=False)
+    size: int = dataclasses.field(default=0, compare=False)
 
     @property
     def is_readable(self) -> bool:
@@ -51,8 +53,7 @@ class Entry:
         return mine == its and self.is_readable
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeTree:
+class CodeTree(Value, kw_only=True):
     """Files and links by their path below the root, sorted."""
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
@@ -66,8 +67,7 @@ class CodeTree:
 DifferenceKind: TypeAlias = Literal["differs", "missing", "extra", "unreadable"]
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Value):
     """One path at which a tree differs from the reference."""
 
     path: str
@@ -155,8 +155,7 @@ FOLDER = "/var/lib/ascendboot"
 """The parent of the clusters' folders for root; other users have theirs in ~/.ascendboot."""
 
 
-@dataclass(frozen=True)
-class OwnFile:
+class OwnFile(Value):
     """A file that setup manages on a node: SHA-256 of its content, and its mode as in chmod."""
 
     sha256: str
@@ -171,8 +170,7 @@ RENEW_DAYS = 100
 """Every setup renews certificates that expire within this time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claims:
+class Claims(Value, kw_only=True):
     """The content of a certificate without its validity; keys are given as `SHA256:…`."""
 
     kind: Literal["user", "host"]
@@ -187,8 +185,7 @@ class Claims:
     extensions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Certificate:
+class Certificate(Value, kw_only=True):
     """A certificate on a node; its validity is in seconds since the epoch."""
 
     claims: Claims
@@ -198,8 +195,7 @@ class Certificate:
     """None: it does not expire."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Authority:
+class Authority(Value, kw_only=True):
     """The public keys of a cluster's user CA and host CA, and the function that signs."""
 
     user: str
@@ -222,8 +218,7 @@ OWNER_BYTES = 400
 """The longest record that is read: a node may hold anything."""
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(Value):
     """The control folder that set up a node: the one line of the file `owner` there."""
 
     key: str
@@ -250,8 +245,7 @@ class Owner:
         return f"{self.folder} of {self.by}, since {self.since}{kind}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Control:
+class Control(Value, kw_only=True):
     """The control folder of this run: the content of new records, and the keys of its own."""
 
     by: str

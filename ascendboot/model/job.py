@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pydantic import TypeAdapter, computed_field
-
 from ascendboot.model.names import ranks_named
 from ascendboot.model.secrets import masked_json
+from ascendboot.value import Value, as_json, from_json
 
 
 class JobState(str, Enum):
@@ -29,8 +27,7 @@ class JobState(str, Enum):
     NOT_STARTED = "not_started"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankTimes:
+class RankTimes(Value, kw_only=True):
     """When what happened to one rank: ISO 8601, UTC, by the clock of the control machine.
 
     The start and the output are known only of a job that `train` followed, within half a second.
@@ -45,8 +42,7 @@ class RankTimes:
     ended: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankEnd:
+class RankEnd(Value, kw_only=True):
     """How one rank ended; both codes are None if it was killed together with its wrapper."""
 
     rank: int
@@ -59,8 +55,7 @@ class RankEnd:
     """None: nothing is known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FirstFailure(RankEnd):
+class FirstFailure(RankEnd, kw_only=True):
     """The rank that failed before all others, and the end of its log."""
 
     message: str
@@ -86,8 +81,7 @@ class CauseKind(str, Enum):
     """The program that starts the ranks; no rank failed on its own."""
 
 
-@dataclass(frozen=True)
-class Followed:
+class Followed(Value):
     """Ranks that ended only because of the cause, and how."""
 
     ranks: tuple[int, ...]
@@ -97,8 +91,7 @@ class Followed:
         return f"{ranks_named(self.ranks)}: {self.how}"
 
 
-@dataclass(frozen=True)
-class DeviceChange:
+class DeviceChange(Value):
     """What changed on a device, or on its node, while a job ran."""
 
     node: str
@@ -113,8 +106,7 @@ class DeviceChange:
         return f"{where}: {self.text}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobCause:
+class JobCause(Value, kw_only=True):
     """Why a job failed: what failed first, the evidence, and which ranks only followed."""
 
     kind: CauseKind
@@ -142,13 +134,11 @@ class JobCause:
     """Losses in the output of ranks that were nan, inf, or the same for long."""
     followed: tuple[Followed, ...] = ()
 
-    @computed_field  # type: ignore[prop-decorator] # as pydantic documents it
     @property
     def rank(self) -> int | None:
         """The rank; None if there are several."""
         return self.ranks[0] if len(self.ranks) == 1 else None
 
-    @computed_field  # type: ignore[prop-decorator]
     @property
     def node(self) -> str | None:
         """The node; None if there are several."""
@@ -169,9 +159,12 @@ class JobCause:
         }
         return [self.title, *(f"  {name}: {text}" for name, text in details.items() if text)]
 
+    def to_json(self) -> dict[str, object]:
+        """The cause in the document of a report."""
+        return {**as_json(self), "rank": self.rank, "node": self.node}
 
-@dataclass(frozen=True, kw_only=True)
-class JobReport:
+
+class JobReport(Value, kw_only=True):
     """One job from its start to its end, ranks in rank order."""
 
     job_id: str
@@ -210,8 +203,8 @@ class JobReport:
 
     def to_json(self) -> dict[str, object]:
         """The report as documented in the reference of `--json`."""
-        document: dict[str, object] = TypeAdapter(JobReport).dump_python(self, mode="json")
-        return {**document, "duration_s": round(self.duration_s, 3)}
+        cause = self.cause and self.cause.to_json()
+        return {**as_json(self), "duration_s": round(self.duration_s, 3), "cause": cause}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JobReport:
@@ -220,4 +213,4 @@ class JobReport:
         Raises:
             ValueError: the document has another form.
         """
-        return TypeAdapter(JobReport).validate_python(document)
+        return from_json(document, JobReport)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
 from ascendboot.model.names import fold
+from ascendboot.value import Value, as_json
 
 
 class Outcome(str, Enum):
@@ -27,8 +27,7 @@ _EXIT_CODES = {Outcome.UNREACHABLE: 4, Outcome.FAILED: 1, Outcome.BLOCKED: 1}
 Level: TypeAlias = Literal["error", "warning", "info"]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Value):
     """A problem or remark about some nodes; `id` is stable across versions."""
 
     id: str
@@ -45,8 +44,7 @@ class Finding:
         return f"{fold(self.nodes)}: {' '.join(ended)}"
 
 
-@dataclass(frozen=True)
-class StepResult:
+class StepResult(Value):
     """How one step of one phase ended on one node; `duration_s` in seconds."""
 
     node: str
@@ -73,7 +71,7 @@ class StepResult:
 
     def to_json(self) -> dict[str, object]:
         """The result with the members of its cause, whose text is in `detail`."""
-        document = {**asdict(self), "duration_s": round(self.duration_s, 3)}
+        document = {**as_json(self), "duration_s": round(self.duration_s, 3)}
         cause = document.pop("cause") or {}
         cause.pop("text", None)
         if not self.diff:
@@ -81,8 +79,7 @@ class StepResult:
         return {**document, **cause}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Value, kw_only=True):
     """All results of one run, in the order of phases and of the inventory's nodes."""
 
     run_id: str

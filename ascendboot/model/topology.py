@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, pairwise, permutations, product
 from math import ceil, log2
 from operator import itemgetter, ne
 from types import MappingProxyType
 from typing import Literal, TypeAlias
+
+from ascendboot.value import Value
 
 Shape = Literal["ring", "chain", "halving-doubling", "pipeline"]
 Leaf: TypeAlias = str | tuple[tuple[int, str], ...]
@@ -35,8 +36,7 @@ _STEPS = 2_000_000
 """Limits the search among many signatures to about one second."""
 
 
-@dataclass(frozen=True)
-class RankOrder:
+class RankOrder(Value):
     """Nodes in an order by leaf switch, with its cost.
 
     The cost is the number of rails between neighbours whose two ends are on different leaves.

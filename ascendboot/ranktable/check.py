@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from ascendboot.errors import RankTableError
@@ -14,10 +13,10 @@ from ascendboot.ranktable.formats import FORMATS, Generation, generation_of, tab
 from ascendboot.ranktable.formats.levels import LevelRank, unnumbered_ranks
 from ascendboot.ranktable.rules import CALLED, Job, Problem, Product, rules
 from ascendboot.ranktable.validate import validate_table
+from ascendboot.value import Value, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceState:
+class DeviceState(Value, kw_only=True):
     """The address of a device now, and in the file that configures it at boot."""
 
     device_ip: str | None
@@ -27,8 +26,7 @@ class DeviceState:
     super_device_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerState:
+class ServerState(Value):
     """The node that has a server id, and its devices by physical id."""
 
     node: str
@@ -165,8 +163,7 @@ MOST_SHOWN = 8
 """Problems of one rule that are shown; JSON has all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileResult:
+class FileResult(Value, kw_only=True):
     """What is wrong with one file, or why it could not be checked."""
 
     file: str

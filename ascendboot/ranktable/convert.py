@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
@@ -18,6 +17,7 @@ from ascendboot.ranktable.formats.servers import (
     numbered,
 )
 from ascendboot.ranktable.rules import CALLED, Product
+from ascendboot.value import Value
 
 Order: TypeAlias = Literal["given", "server-id"]
 ORDERS: tuple[Order, ...] = ("given", "server-id")
@@ -92,8 +92,7 @@ def subset(table: Table, ranks: Sequence[int]) -> Table:
     return table.only(ranks)
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(Value):
     """A host that a hostfile may name: its `server_id`, and the addresses of its devices."""
 
     server_id: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ascendboot.ranktable.rules import Level, TableCheck
 from ascendboot.ranktable.text import JsonPath
+from ascendboot.value import Value
 
 MOST_U32 = 4294967295
 MOST_TCP_PORT = 65535
@@ -21,8 +21,7 @@ _FAMILY_NUMBER = {4: 2, 16: 10}
 """AF_INET and AF_INET6, as HCCL prints them, by the bytes of an address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(Value):
     """An object of the document with its path; reports what is wrong with its members.
 
     Methods that read a member return None after a report.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Literal, TypeAlias
@@ -11,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ascendboot.ranktable.text import JsonPath, shown
+from ascendboot.value import Struct, Value, field
 
 Level: TypeAlias = Literal["error", "warning"]
 Product: TypeAlias = Literal["910", "a2", "a3", "a5", "310p"]
@@ -57,8 +57,7 @@ def rules() -> dict[str, Rule]:
     return {rule.id: rule for rule in found}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Problem:
+class Problem(Value, kw_only=True):
     """One problem and its place in the document."""
 
     id: str
@@ -79,8 +78,7 @@ class Problem:
         return shown(self.path)
 
 
-@dataclass
-class TableCheck:
+class TableCheck(Struct):
     """What a table is checked for, and the problems found so far."""
 
     product: Product | None = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from itertools import groupby
 
 from ascendboot.ranktable.formats.parts import Row, Table
+from ascendboot.value import Value
 
 
 def lines_of(generation: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -73,8 +73,7 @@ _CALLED = {"addresses": "device_ip", "server": "server_id", "super_pod": "super_
 """The members of files, by the attribute of a row."""
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Value):
     """One thing in which two tables differ; None stands for what one of them does not have."""
 
     where: str
@@ -101,7 +100,7 @@ def _differences(first: Table, second: Table) -> Iterator[Difference]:
     yield from _members("table", one_table, other_table, ordered=("version", "ranks"))
     yield from _members("table", first.others, second.others)
     ones, others = ({row.rank: row for row in table.rows} for table in (first, second))
-    names = tuple(field.name for field in fields(Row) if field.name != "others")
+    names = tuple(name for name in Row.__struct_fields__ if name != "others")
     for rank in sorted({*ones, *others}):
         one, other = ones.get(rank), others.get(rank)
         where = f"rank {rank}"

@@ -7,11 +7,11 @@ import math
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from ascendboot.errors import RankTableError
+from ascendboot.value import Struct, Value, replace
 
 JsonPath: TypeAlias = tuple[str | int, ...]
 """The path to a value in a document: names of members, and positions in lists from 0."""
@@ -30,8 +30,7 @@ _BOM = "\ufeff"
 _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(Value, kw_only=True):
     """The document in a file, and what `validate` checks of the file itself."""
 
     name: str
@@ -197,8 +196,7 @@ def _explained(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
     return position, problem
 
 
-@dataclass
-class _Open:
+class _Open(Struct):
     """An object or a list that is not closed yet."""
 
     names: set[str] | None

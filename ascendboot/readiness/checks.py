@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -26,6 +25,7 @@ from ascendboot.readiness.queries import (
     Jobs,
     NodeProbe,
 )
+from ascendboot.value import Value, replace
 
 CHECKS = {
     "setup": "",
@@ -337,8 +337,7 @@ def _links(node: str, probe: NodeProbe) -> finding.Findings:
 _SHOWN = 8
 
 
-@dataclass(frozen=True)
-class Leftover:
+class Leftover(Value):
     """Processes that remain of a job whose launcher has ended, or that another one replaces."""
 
     job_id: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields
 from typing import Any, Final
 
 from ascendboot.errors import NodeError, UnreachableError
@@ -22,6 +21,7 @@ from ascendboot.model.job import DeviceChange
 from ascendboot.readiness.queries import JobRequirements, NodeProbe
 from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import on_each
+from ascendboot.value import astuple
 
 WITHIN_S: Final = 12
 """After this long a node makes no further call of a vendor tool."""
@@ -112,7 +112,7 @@ def _of_node(
 
 def _unread(node: str, states: Mapping[int, DeviceState]) -> Iterator[str]:
     """A note about answers that are lacking although a tool should have given them."""
-    answers = [getattr(state, each.name) for state in states.values() for each in fields(state)]
+    answers = [answer for state in states.values() for answer in astuple(state)]
     lacking = [a for a in answers if isinstance(a, Unanswered) and a.kind in _UNREAD]
     if lacking:
         more = f"; {len(lacking) - 1} more answers are lacking" if lacking[1:] else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.device_states import ILL, DeviceState, device_state_queries
@@ -12,6 +11,7 @@ from ascendboot.readiness.queries import JobRequirements
 from ascendboot.supervise.policy import CARD_DROPPED, TOOL_HANGS, Fault, FaultKind, level_of
 from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Struct, field
 
 LINK_DOWN_S = 20.0
 """Shorter interruptions of a link are ignored, as MindCluster does."""
@@ -21,8 +21,7 @@ _NET_IS_WELL = ("Success", "Init")
 """As MindCluster (22bb3d98, devmanager/common/constants.go) has it; Init: nothing is pinged."""
 
 
-@dataclass(kw_only=True, eq=False)
-class DeviceFaults:
+class DeviceFaults(Struct, kw_only=True, eq=False):
     """What is wrong with the devices of a job, look by look."""
 
     needs: JobRequirements

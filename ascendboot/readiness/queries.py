@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
@@ -23,14 +22,14 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.setup.record import SetupRecord
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, read_script
+from ascendboot.value import Value, field
 
 T = TypeVar("T")
 _MOST_PORTS = 1024
 _STATES_FIRST_PORT = "HCCL_IF_BASE_PORT"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobRequirements:
+class JobRequirements(Value, kw_only=True):
     """What a job needs, as known before any query of a node."""
 
     base: PurePosixPath
@@ -133,8 +132,7 @@ HOST: Final = script("readiness-host.sh", left=5, enough=20, call_s=CALL_TIMEOUT
 _SCRIPT = "the script that looks at what the job needs"
 
 
-@dataclass(frozen=True)
-class Packages:
+class Packages(Value):
     """Packages of the job's interpreter, and those that the script imports."""
 
     python: str
@@ -147,8 +145,7 @@ class Packages:
     """Whether the script starts ranks of its own."""
 
 
-@dataclass(frozen=True)
-class JobProcess:
+class JobProcess(Value):
     """A process with the id of a job in its environment."""
 
     pid: int
@@ -156,8 +153,7 @@ class JobProcess:
     command: str
 
 
-@dataclass(frozen=True)
-class JobFolder:
+class JobFolder(Value):
     """The folder of a job, and the state of its launcher on this node."""
 
     job_id: str
@@ -166,16 +162,14 @@ class JobFolder:
     path: str
 
 
-@dataclass(frozen=True)
-class Jobs:
+class Jobs(Value):
     """Jobs with processes or an open folder on a node."""
 
     processes: tuple[JobProcess, ...] = ()
     folders: tuple[JobFolder, ...] = ()
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(Value):
     """A process that uses devices; its pid on the host side may not be visible to us."""
 
     pid: int
@@ -184,24 +178,21 @@ class Holder:
     command: str = ""
 
 
-@dataclass(frozen=True)
-class DeviceIps:
+class DeviceIps(Value):
     """Addresses of devices by physical id: at boot, and now for those that were queried."""
 
     at_boot: Mapping[int, str]
     now: Mapping[int, Answer[str | None]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class DevicePorts:
+class DevicePorts(Value):
     """Whether links are up and TLS is on, by physical id, for devices that were queried."""
 
     link: Mapping[int, Answer[bool]] = field(default_factory=dict)
     tls: Mapping[int, Answer[bool]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeProbe:
+class NodeProbe(Value, kw_only=True):
     """The answers of one node; `NOT_QUERIED` if there was no query."""
 
     lacks: Answer[tuple[str, ...]] = NOT_QUERIED
@@ -226,7 +217,7 @@ class NodeProbe:
     @classmethod
     def of(cls, answers: Mapping[str, Answer[Any]]) -> NodeProbe:
         """Takes the answers that are fields of this class."""
-        return cls(**{name: answers[name] for name in cls.__dataclass_fields__ if name in answers})
+        return cls(**{name: answers[name] for name in cls.__struct_fields__ if name in answers})
 
 
 def _facts(

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,6 +38,7 @@ from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
 from ascendboot.transport.pool import results_and_errors
 from ascendboot.transport.script import HostAndContainer
+from ascendboot.value import Value, field, replace
 
 OF_THE_IMAGE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables by which a launcher finds its parts; a container's image may set them."""
@@ -55,8 +55,7 @@ _STATED = (
 _ON_CONTROL = "on the control machine, for the logs of the job"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Readiness:
+class Readiness(Value, kw_only=True):
     """The result of all readiness checks."""
 
     script: PurePosixPath
@@ -82,8 +81,7 @@ class Readiness:
     """The devices of the job, by node, as far as they were queried."""
 
 
-@dataclass(frozen=True)
-class NodeReply:
+class NodeReply(Value):
     """The reply of one node."""
 
     problems: tuple[str, ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -28,13 +27,13 @@ from ascendboot.setup.verify import Expectation, run_verification, verify_cluste
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Sides, Transport, write_files, write_script
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Value, replace
 
 _SENDERS = 8
 """Code is sent to so many nodes at once: each has some megabytes of it in memory."""
 
 
-@dataclass(frozen=True)
-class SideSteps:
+class SideSteps(Value):
     """The steps of a round for one side of a node, and what is installed there."""
 
     transport: Transport

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,14 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from ascendboot.errors import AscendbootError
 from ascendboot.model.files import DAY_S, START_SLACK_S, VALID_DAYS, Authority, Claims, fingerprint
+from ascendboot.value import Value, replace
 
 USER_CA, HOST_CA = "user_ca", "host_ca"
 _PEM, _OPENSSH = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
 _OTHERS = 0o077
 
 
-@dataclass(frozen=True)
-class CaKeys:
+class CaKeys(Value):
     """The folder of one cluster's CA keys: `user_ca` and `host_ca`, ed25519, 0600, no passphrase.
 
     Both or none exist: they are made in another folder, which is then renamed.

@@ -6,7 +6,6 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import PurePosixPath
 
@@ -31,14 +30,14 @@ from ascendboot.model.names import fold
 from ascendboot.setup.record import NodeRecord, SetupRecord, digest
 from ascendboot.templates import digest as templates_digest
 from ascendboot.templates import installed_templates
+from ascendboot.value import Value, field
 
 _CONFIG = "sshd/sshd_config"
 CANDIDATE_PORTS = range(12345, 12445)
 """Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes."""
 
 
-@dataclass(frozen=True)
-class ClusterFacts:
+class ClusterFacts(Value):
     """The facts of all nodes, by node name."""
 
     nodes: Mapping[str, NodeFacts]
@@ -60,8 +59,7 @@ class ClusterFacts:
         return self.unused_hosts.get(name) or self.sshd_side(name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterPlan:
+class ClusterPlan(Value, kw_only=True):
     """The desired state that all nodes share."""
 
     port: int
@@ -278,8 +276,7 @@ def rendered(template: str, **values: object) -> str:
     return _environment().get_template(template).render(values)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Context:
+class Context(Value, kw_only=True, dict=True):
     """Everything that steps are made from."""
 
     cluster: Cluster

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ascendboot.errors import NodeError, NotUnderstoodError, ToolError
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.query import Answer, Fact, Unanswered
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, read_script, write_script
+from ascendboot.value import Value
 
 SILENT_S = 60
 """A lock is released this long after the control machine was last reachable."""
@@ -21,8 +20,7 @@ case $line in "$1, since "*) ;; *) echo "${line% (process *}"; exit 1 ;; esac
 """
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(Value):
     """The result of taking the lock."""
 
     holder: str = ""
@@ -55,8 +53,7 @@ def held_lock(node: str, answer: Answer[Lock]) -> Lock:
     return answer.value
 
 
-@dataclass(frozen=True)
-class Locks:
+class Locks(Value):
     """The commands that take a cluster's lock, as queries although they write."""
 
     on_host: Fact[Lock]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.facts.derive import carrier_of, logic_ids, renumbered
@@ -16,12 +15,12 @@ from ascendboot.model.ports import closed_ports
 from ascendboot.setup.cluster_plan import Context, library_paths
 from ascendboot.setup.steps import Absent, Closed, FileContent, Firewall, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
+from ascendboot.value import Value
 
 StepsOf = Callable[[Context, Node], Sequence[Step]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Phase:
+class Phase(Value, kw_only=True):
     """A named group of steps; `after_all`: it needs the results of earlier phases on all nodes."""
 
     name: str

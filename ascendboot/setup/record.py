@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
@@ -23,18 +23,17 @@ from ascendboot.model.cluster import (
     Node,
     Placement,
     Slot,
-    SshAccess,
 )
 from ascendboot.model.files import OwnFile
 from ascendboot.model.topology import Leaf
 from ascendboot.templates import digest as templates_digest
+from ascendboot.value import Struct, Value, as_json, field, from_json, replace
 
 _OF_NO_SETUP = ("source", "log_limit", "loss_form", "data")
 """What a job reads in the inventory itself: nothing that setup installs depends on it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeRecord:
+class NodeRecord(Value, kw_only=True):
     """What must still be on one node: files by path, and the cluster's sshd by its identity."""
 
     files: Mapping[str, OwnFile]
@@ -91,8 +90,7 @@ def _problems(
     return problems
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetupRecord:
+class SetupRecord(Value, kw_only=True):
     """The result of one successful setup."""
 
     cluster: str
@@ -158,30 +156,19 @@ class SetupRecord:
         nodes_of_part = {name: self.nodes[name] for name in ordered}
         return part, replace(self, slots=slots, nodes=nodes_of_part)
 
-    def to_json(self) -> dict[str, object]:
-        """The document that is kept in a file."""
-        return {**asdict(self), "base": str(self.base)}
-
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> SetupRecord:
-        """The record in a document of `to_json`.
+        """The record in a document of `as_json`.
 
         Raises:
             AscendbootError: the document has another form, written by another version.
         """
         try:
-            return _reader().validate_python(document)
-        except ValidationError as error:
-            first = error.errors()[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            return from_json(document, SetupRecord)
+        except ValueError as error:
             raise AscendbootError(
-                f"what the last setup left cannot be read ({why}); run setup again"
+                f"what the last setup left cannot be read ({error}); run setup again"
             ) from error
-
-
-@cache
-def _reader() -> TypeAdapter[SetupRecord]:
-    return TypeAdapter(SetupRecord)
 
 
 def digest(cluster: Cluster) -> str:
@@ -192,11 +179,11 @@ def digest(cluster: Cluster) -> str:
 
 def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
     """Without what has its default: a key that a later version adds changes nothing then."""
-    if is_dataclass(value):
+    if isinstance(value, Struct):
         stated = {}
-        for each in fields(value):
+        for each in _fields(type(value)):
             found, factory = getattr(value, each.name), each.default_factory
-            if found != (each.default if factory is MISSING else factory()):
+            if found != (each.default if factory is NODEFAULT else factory()):
                 stated[each.name] = _stated(found)
         return stated
     if isinstance(value, frozenset):
@@ -204,12 +191,17 @@ def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
     return [_stated(item) for item in value] if isinstance(value, tuple) else value
 
 
-_REACH = ("address", "cluster_address", "server_id", "container", "engine")
+@cache
+def _fields(kind: type[Struct]) -> tuple[FieldInfo, ...]:
+    return fields(kind)
+
+
+_REACH = ("address", "cluster_address", "server_id", "container", "engine", "ssh")
 
 
 def reach_of(node: Node) -> dict[str, object]:
     """What it takes to reach a node once the inventory does not name it any more."""
-    return {**{name: getattr(node, name) for name in _REACH}, "ssh": asdict(node.ssh)}
+    return {name: as_json(getattr(node, name)) for name in _REACH}
 
 
 def node_of(name: str, reach: Mapping[str, Any]) -> Node:
@@ -219,9 +211,9 @@ def node_of(name: str, reach: Mapping[str, Any]) -> Node:
         AscendbootError: the record has another form.
     """
     try:
-        return Node(name=name, **{**reach, "ssh": SshAccess(**reach["ssh"])})
-    except (KeyError, TypeError) as error:
+        return from_json({"name": name, **reach}, Node)
+    except ValueError as error:
         raise AscendbootError(
-            f"how {name} was reached cannot be read ({error!r}); put the node back into the "
+            f"how {name} was reached cannot be read ({error}); put the node back into the "
             "inventory and run setup, or remove nodes.json from the folder of the cluster"
         ) from error

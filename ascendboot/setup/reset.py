@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ascendboot.checks.containers import obstacles
@@ -23,6 +22,7 @@ from ascendboot.setup.results import Progress, failed
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script
+from ascendboot.value import Struct, Value, field
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
@@ -31,8 +31,7 @@ REMOVE = "Remove what setup installed"
 _SHOWN = 5
 
 
-@dataclass(frozen=True)
-class SideLeftovers:
+class SideLeftovers(Value):
     """What ascendboot left on one side of a node."""
 
     container: ContainerExec | None
@@ -113,8 +112,7 @@ class SideLeftovers:
         return results
 
 
-@dataclass(frozen=True)
-class NodeLeftovers:
+class NodeLeftovers(Value):
     """What is left on a node, the workload side first, and its jobs."""
 
     parts: tuple[SideLeftovers, ...]
@@ -206,8 +204,7 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
 
 
-@dataclass
-class Reset:
+class Reset(Struct):
     """One reset: what was found, and its results."""
 
     progress: Progress

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from ascendboot.errors import NodeError, UnreachableError
@@ -12,6 +11,7 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.report import Finding, Outcome, Report, StepResult
 from ascendboot.model.secrets import masked
 from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.value import Struct, field, replace
 
 T = TypeVar("T")
 _BAD = {Outcome.FAILED, Outcome.BLOCKED, Outcome.UNREACHABLE}
@@ -67,8 +67,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: it ends the run early
     """The run ends here; the results so far have the reason."""
 
 
-@dataclass
-class Progress:
+class Progress(Struct):
     """One run over the nodes, and its results so far."""
 
     cluster: Cluster

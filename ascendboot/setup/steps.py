@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -12,17 +11,16 @@ from ascendboot.facts.installed import Installed, NftTable, firewall_table
 from ascendboot.model import files
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite, write_script
+from ascendboot.value import Value
 
 
-@dataclass(frozen=True)
-class Satisfied:
+class Satisfied(Value):
     """The node is already in the desired state."""
 
     because: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Value, kw_only=True):
     """What reaches the desired state: files first, then commands, in order.
 
     A change without files and commands waits for an earlier phase: the plan can only announce it.
@@ -33,8 +31,7 @@ class Change:
     commands: tuple[Command, ...] = ()
 
 
-@dataclass(frozen=True)
-class Blocked:
+class Blocked(Value):
     """The desired state cannot be reached: why, and what you can do."""
 
     reason: str
@@ -44,8 +41,7 @@ class Blocked:
 StepState: TypeAlias = Satisfied | Change | Blocked
 
 
-@dataclass(frozen=True)
-class Step(ABC):
+class Step(Value):
     """A desired state of one node."""
 
     name: str
@@ -56,7 +52,6 @@ class Step(ABC):
         """Compare the desired state with what is installed; pure."""
 
 
-@dataclass(frozen=True)
 class Closed(Step):
     """Only the cluster's user can change the cluster's folder and the one above it."""
 
@@ -78,7 +73,6 @@ class Closed(Step):
         return Change(summary=summary, commands=(close,))
 
 
-@dataclass(frozen=True)
 class FileContent(Step):
     """A file has exactly this text and this mode."""
 
@@ -105,7 +99,6 @@ class FileContent(Step):
         return Change(summary=f"{self.name} {why}", files=(write,))
 
 
-@dataclass(frozen=True)
 class Absent(Step):
     """A file that nothing needs any more is removed."""
 
@@ -119,7 +112,6 @@ class Absent(Step):
         return Change(summary=f"{self.name} is left from another setting", commands=(remove,))
 
 
-@dataclass(frozen=True)
 class Later(Step):
     """A step whose content depends on an earlier phase."""
 
@@ -133,7 +125,6 @@ class Later(Step):
 _PRIVATE, _PUBLIC = 0o600, 0o644
 
 
-@dataclass(frozen=True)
 class KeyPair(Step):
     """An ed25519 key without passphrase, mode 0600: `sshd/host_key` or `trust/cluster_key`."""
 
@@ -170,8 +161,7 @@ SSHD = "/usr/sbin/sshd"
 SSHD_CONFIG = "sshd/sshd_config"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sshd(Step):
+class Sshd(Step, kw_only=True):
     """The cluster's sshd runs with exactly `config` (the text of `sshd/sshd_config`)."""
 
     name: str = "sshd"
@@ -204,8 +194,7 @@ def start_sshd(installed: Installed, config_sha256: str, sshd: str = SSHD) -> Co
     return write_script(text, purpose="start the cluster's sshd", timeout_s=20.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Firewall(Step):
+class Firewall(Step, kw_only=True):
     """The cluster's own table of nft has exactly the rules in `env/firewall.nft`, or is absent."""
 
     name: str = "firewall"
@@ -228,8 +217,7 @@ class Firewall(Step):
         return Change(summary=f"the table inet {table} of nft {why}", commands=(change,))
 
 
-@dataclass(frozen=True, kw_only=True)
-class CertificateFile(Step):
+class CertificateFile(Step, kw_only=True):
     """A certificate of `claims` that is valid on all nodes and does not expire soon."""
 
     claims: files.Claims

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
@@ -26,13 +25,13 @@ from ascendboot.setup.phases import CHECK, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import HostSide, Sides, Transport
+from ascendboot.value import Value, field, replace
 
 RunQuery = Callable[[Transport, Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
 Connect = Callable[[Sequence[Node]], tuple[Mapping[str, HostSide], Mapping[str, NodeError]]]
 
 
-@dataclass(frozen=True)
-class NodeAnswers:
+class NodeAnswers(Value):
     """What one node answered: its facts, and what is installed on it."""
 
     facts: NodeFacts
@@ -48,8 +47,7 @@ class NodeAnswers:
     """The container of an earlier inventory in which the cluster's sshd still runs."""
 
 
-@dataclass(frozen=True)
-class Surveyed:
+class Surveyed(Value):
     """The facts of all nodes, and transports to their sides."""
 
     facts: ClusterFacts
@@ -64,8 +62,7 @@ def installed_fact(cluster: Cluster) -> Fact[Installed]:
     return Fact(installed_query(cluster.name, with_firewall=cluster.firewall), parse_installed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Survey:
+class Survey(Value, kw_only=True):
     """Reaches, queries and checks the nodes."""
 
     progress: Progress

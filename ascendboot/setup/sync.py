@@ -8,7 +8,6 @@ import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +21,7 @@ from ascendboot.model.names import counted
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Transport, write_script
+from ascendboot.value import Value, field, replace
 
 PIECE = 2 * 1024**2
 """So many bytes are in memory at once, for each node that is sent to."""
@@ -35,8 +35,7 @@ _SLOWEST_PER_S = 10**6
 """The primary sends at least so many bytes a second."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Value):
     """The code to send: a folder on the control machine, or the primary's own tree."""
 
     folder: Path | None
@@ -166,8 +165,7 @@ def _read_entry(item: os.DirEntry[str], path: str, room: int) -> Entry | str:
     return Entry(digest.hexdigest(), mode, size=status.st_size)
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Value):
     """Files to send to and delete from one node, as paths below the root."""
 
     send: tuple[str, ...]
@@ -179,8 +177,7 @@ class Work:
         return not (self.send or self.delete)
 
 
-@dataclass(frozen=True)
-class CodeSender:
+class CodeSender(Value):
     """Sends the code of the control machine, or of the primary, to the nodes."""
 
     cluster: Cluster

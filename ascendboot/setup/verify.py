@@ -7,7 +7,6 @@ import re
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -24,6 +23,7 @@ from ascendboot.setup.phases import NETWORK, VERIFY
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, Sides, read_script
+from ascendboot.value import Value, replace
 
 # On one line and without an exclamation mark: csh takes neither between quotes.
 _PROBE = (
@@ -56,8 +56,7 @@ _CSH = ("csh", "tcsh", "bsd-csh")
 _SH = ("sh", "bash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expectation:
+class Expectation(Value, kw_only=True, dict=True):
     """What a login must find on every node."""
 
     cluster: Cluster
@@ -126,8 +125,7 @@ def mpirun_shell(mpirun: str) -> str:
     return script("setup-login-shell.sh", prefix=PurePosixPath(mpirun).parent.parent)
 
 
-@dataclass(frozen=True)
-class Login:
+class Login(Value):
     """How the login to one node went."""
 
     problems: tuple[str, ...] = ()
@@ -202,8 +200,7 @@ def _digest(text: str) -> str:
     return f"{sha256(text.encode()).hexdigest()}  -"
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Value):
     """What a node shows about a login that broke off."""
 
     user: str = ""

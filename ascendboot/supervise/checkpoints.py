@@ -9,7 +9,6 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +18,7 @@ from ascendboot.model.cluster import CheckpointKind, CheckpointRules
 from ascendboot.model.names import counted, fold
 from ascendboot.templates import script
 from ascendboot.transport.api import Result, read_script
+from ascendboot.value import Value, field
 
 SCRIPT: Final = script("supervise-checkpoints.sh")
 MOST_ENTRIES = 10_000
@@ -28,8 +28,7 @@ _ENTRY = re.compile(r"([a-zA-Z]) ([0-9]+) (-?[0-9]+(?:\.[0-9]+)?) \./(.+)")
 _MOST_NOTES = 3
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Value):
     """A file or folder; `path` is relative to the folder of checkpoints."""
 
     path: str
@@ -40,8 +39,7 @@ class Entry:
     """Seconds since the epoch, by the clock of the node or its file server."""
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Value, dict=True):
     """What one node sees of the folder of checkpoints; empty if there is no such folder."""
 
     entries: tuple[Entry, ...] = ()
@@ -69,8 +67,7 @@ class Listing:
         return files
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(Value):
     """A checkpoint that is complete as far as one node sees it."""
 
     step: int
@@ -80,8 +77,7 @@ class Saved:
     """The ranks whose files are here, if each rank saves its own part."""
 
 
-@dataclass(frozen=True)
-class Unusable:
+class Unusable(Value):
     """A checkpoint that no job may resume from."""
 
     step: int | None
@@ -91,8 +87,7 @@ class Unusable:
     """Completes `PATH `."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Value):
     """A complete checkpoint, and the nodes that have it."""
 
     step: int
@@ -100,8 +95,7 @@ class Checkpoint:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Value):
     """The checkpoint to resume from, if there is one, and notes on newer ones for the operator."""
 
     checkpoint: Checkpoint | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -12,6 +11,7 @@ from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.memory import (
     ACTIVE,
     ENDED,
+    SCHEMA,
     Action,
     End,
     Launch,
@@ -21,7 +21,6 @@ from ascendboot.supervise.memory import (
     Wait,
     from_document,
     shifted,
-    to_document,
 )
 from ascendboot.supervise.policy import (
     OF_JOB,
@@ -39,6 +38,7 @@ from ascendboot.supervise.policy import (
     is_back,
 )
 from ascendboot.supervise.shape import World, legal_world, why_not_legal
+from ascendboot.value import as_json, replace
 
 __all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]
 
@@ -158,7 +158,7 @@ class Core:
 
     def to_json(self) -> dict[str, Any]:
         """Return the contents of the state file."""
-        return to_document(self._m)
+        return {"schema": SCHEMA, **as_json(self._m)}
 
     @classmethod
     def from_json(

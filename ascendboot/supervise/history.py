@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from math import ceil
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ascendboot.model.names import counted, fold, span
 from ascendboot.supervise.core import ENDED, Core
 from ascendboot.supervise.policy import FaultKind
+from ascendboot.value import Value, as_json, replace
 
 WIDTH = 80
 _BAR = 20
@@ -21,8 +21,7 @@ _OVER = ("diagnosing", *(state.value.lower() for state in ENDED))
 """Events at which no process of a generation is left."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Generation:
+class Generation(Value, kw_only=True):
     """One start of a supervised job."""
 
     generation: int
@@ -38,8 +37,7 @@ class Generation:
     """Of its job; None: it runs, or was not started."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Supervision:
+class Supervision(Value, kw_only=True):
     """What is known of a supervised job from its files."""
 
     job_id: str
@@ -92,7 +90,7 @@ class Supervision:
             "checkpoint_step": core.step,
             "exit_code": core.end.exit_code if core.end else None,
             "message": core.end.words if core.end else "",
-            "generations": [asdict(each) for each in self.generations],
+            "generations": as_json(self.generations),
             "events": list(self.events[-_SHOWN_EVENTS:]),
         }
 

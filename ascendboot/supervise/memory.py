@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache
 from typing import Any, TypeAlias
-
-from pydantic import TypeAdapter, ValidationError
 
 from ascendboot.errors import AscendbootError
 from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.policy import Fault, Limits, NodeState
+from ascendboot.value import Struct, Value, field, from_json, replace
 
 SCHEMA = 1
 
@@ -39,8 +36,7 @@ ACTIVE = (State.LAUNCHING, State.RUNNING, State.DRAINING)
 ENDED = (State.DONE, State.GAVE_UP, State.NEEDS_OPERATOR)
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Value):
     """Start a generation on these nodes, not before a time (monotonic seconds)."""
 
     generation: int
@@ -49,23 +45,20 @@ class Launch:
     resume_step: int | None
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(Value):
     """Stop all ranks of a generation, then call `stopped`."""
 
     generation: int
     cause: Fault
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(Value):
     """Call `tick` at this time at the latest (monotonic seconds)."""
 
     until: float
 
 
-@dataclass(frozen=True)
-class End:
+class End(Value):
     """Supervision has ended with this exit code."""
 
     state: State
@@ -76,8 +69,7 @@ class End:
 Action: TypeAlias = Launch | Stop | Wait | End
 
 
-@dataclass(kw_only=True)
-class Memory:
+class Memory(Struct, kw_only=True):
     """What the state file holds."""
 
     order: tuple[str, ...]
@@ -128,16 +120,6 @@ class Memory:
     end: End | None = None
 
 
-@cache
-def _adapter() -> TypeAdapter[Memory]:
-    return TypeAdapter(Memory)
-
-
-def to_document(memory: Memory) -> dict[str, Any]:
-    """Return the contents of the state file."""
-    return {"schema": SCHEMA, **_adapter().dump_python(memory, mode="json")}
-
-
 def from_document(document: Mapping[str, Any]) -> Memory:
     """Read the contents of a state file.
 
@@ -151,12 +133,10 @@ def from_document(document: Mapping[str, Any]) -> Memory:
             "use the version of ascendboot that wrote it"
         )
     try:
-        return _adapter().validate_python(found)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        return from_json(found, Memory)
+    except ValueError as error:
         raise AscendbootError(
-            f"state of supervision: {where}: {first['msg']}; remove the file to start again"
+            f"state of supervision: {error}; remove the file to start again"
         ) from error
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from functools import cache
 from importlib.resources import files
 from typing import Literal
 
 import yaml
+
+from ascendboot.value import Value, replace
 
 Status = Literal["healthy", "suspect", "soft-quarantine", "quarantined", "absent"]
 Treatment = Literal["log", "suspect", "restart", "drop", "quarantine"]
@@ -83,8 +84,7 @@ _ORDER = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
+class Fault(Value, kw_only=True):
     """One observation; `at` is monotonic seconds of the control machine."""
 
     kind: FaultKind
@@ -124,8 +124,7 @@ class Fault:
         return f"{self.kind.value}{where}{rank}{code}{codes}{words}"
 
 
-@dataclass(frozen=True)
-class NodeState:
+class NodeState(Value):
     """Whether a node may run ranks."""
 
     status: Status = "healthy"
@@ -138,8 +137,7 @@ class NodeState:
     """Code (or kind) and time of each fault in the 24 hours before the last one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Value, kw_only=True):
     """Budgets and times (seconds) of supervision."""
 
     max_restarts: int = 10

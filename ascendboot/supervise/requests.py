@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
+from msgspec import DecodeError, json
 
 from ascendboot.errors import UsageError
 from ascendboot.model.files import write_atomically
 from ascendboot.model.names import counted, fold
 from ascendboot.supervise.core import Action, Core, Launch, State
+from ascendboot.value import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Value, kw_only=True):
     """What the operator asks for."""
 
     verb: Literal["quarantine", "release", "resize"]
@@ -26,19 +25,14 @@ class Request:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Value):
     """What was decided, or why a request was refused."""
 
     words: str
     is_refused: bool = False
 
 
-_REQUEST, _ANSWER = TypeAdapter(Request), TypeAdapter(Answer)
-
-
-@dataclass(frozen=True)
-class Inbox:
+class Inbox(Value):
     """The requests to one supervisor: any number of processes write, one answers."""
 
     folder: Path
@@ -46,7 +40,7 @@ class Inbox:
     def hand_over(self, request: Request) -> str:
         """Write a request; return its id."""
         request_id = secrets.token_hex(8)
-        write_atomically(self._request(request_id), _REQUEST.dump_json(request))
+        write_atomically(self._request(request_id), json.encode(request))
         return request_id
 
     def withdraw(self, request_id: str) -> bool:
@@ -65,7 +59,7 @@ class Inbox:
         except FileNotFoundError:
             return None
         path.unlink()
-        return _ANSWER.validate_json(content)
+        return json.decode(content, type=Answer)
 
     def carry_out(self, core: Core, at: float, done: Callable[[str], str]) -> tuple[Action, ...]:
         """Carry out and answer the oldest request, if there is one; return what is to be done.
@@ -80,14 +74,14 @@ class Inbox:
         content = path.read_bytes()
         path.unlink()
         try:
-            actions, words = carry_out(core, at, _REQUEST.validate_json(content))
+            actions, words = carry_out(core, at, json.decode(content, type=Request))
             answer = Answer(done(words))
         except UsageError as error:
             answer = Answer(str(error), is_refused=True)
-        except ValidationError:
+        except DecodeError:
             words = "the request is not of this version; use the version of ascendboot that trains"
             answer = Answer(words, is_refused=True)
-        write_atomically(path.with_suffix(".answer"), _ANSWER.dump_json(answer))
+        write_atomically(path.with_suffix(".answer"), json.encode(answer))
         return actions
 
     def _request(self, request_id: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.query import Unanswered, query
@@ -11,10 +10,10 @@ from ascendboot.model.cluster import CheckpointRules
 from ascendboot.supervise.checkpoints import Checkpoint, Listing, checkpoint_query, newest
 from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Struct, field
 
 
-@dataclass(kw_only=True, eq=False)
-class CheckpointSearch:
+class CheckpointSearch(Struct, kw_only=True, eq=False):
     """The checkpoints of one job, by the rules of its inventory."""
 
     rules: CheckpointRules

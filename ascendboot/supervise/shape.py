@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
 from ascendboot.model.names import counted
+from ascendboot.value import Value
 
 
-@dataclass(frozen=True)
-class World:
+class World(Value):
     """The size of a job: nodes, ranks, and replicas of the model (`dp`)."""
 
     nodes: int

@@ -8,21 +8,20 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.files import held, write_atomically
 from ascendboot.supervise.requests import Inbox
+from ascendboot.value import Value
 
 
 class SupervisedError(UsageError):
     """Another process supervises the job."""
 
 
-@dataclass(frozen=True)
-class Store:
+class Store(Value):
     """The folder of a supervised job; any number of readers, one writer."""
 
     folder: Path
@@ -111,8 +110,7 @@ class Store:
             os.truncate(self.events, content.rfind(b"\n") + 1)
 
 
-@dataclass(frozen=True)
-class Writer:
+class Writer(Value):
     """The right to write, held by `Store.writing`."""
 
     store: Store

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
 from pathlib import PurePosixPath
@@ -12,6 +11,7 @@ from typing import Any, Final, Protocol
 from ascendboot.errors import CommandError, excerpt
 from ascendboot.model.cluster import ContainerExec
 from ascendboot.templates import script
+from ascendboot.value import Value, replace
 
 MOST_OF_ERRORS = 1 << 16
 """How many bytes of a command's standard error are kept."""
@@ -27,8 +27,7 @@ class Effect(Enum):
     WRITE = "write"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(Value, kw_only=True):
     """One program to run on a node; never a shell string."""
 
     argv: tuple[str, ...]
@@ -58,8 +57,7 @@ class Command:
         return f"{self.shown()} printed more than {most}; run it on the node to see what it prints"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Value, kw_only=True):
     """The result of a command on a node."""
 
     node: str
@@ -182,8 +180,7 @@ class HostSide(Transport, Protocol):
         """Return a container, over the same connection; `close` of the host closes it, too."""
 
 
-@dataclass(frozen=True)
-class Sides:
+class Sides(Value):
     """Both sides of a node; the same transport twice if ranks run on the host."""
 
     host: HostSide
@@ -195,8 +192,7 @@ class Sides:
         return self.host is self.work
 
 
-@dataclass(frozen=True)
-class FileWrite:
+class FileWrite(Value):
     """A file to write on a node, atomically; `mode` as in chmod."""
 
     path: PurePosixPath

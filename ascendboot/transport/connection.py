@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import fabric
@@ -19,6 +18,7 @@ from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node
 from ascendboot.transport.hostkeys import HostKeyCheck
 from ascendboot.transport.login import ERRORS, KeyFiles, Login
+from ascendboot.value import Value
 
 Channel: TypeAlias = paramiko.Channel
 Socket: TypeAlias = "socket.socket | Channel"
@@ -61,8 +61,7 @@ def lost(node: str, purpose: str, seen: str) -> UnreachableError:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Keepalive:
+class Keepalive(Value, kw_only=True):
     """How the peer of a connection is checked, in seconds."""
 
     every_s: float = 10.0

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 
 from ascendboot.errors import CommandError, NodeError, UnreachableError
 from ascendboot.model.cluster import ContainerExec
@@ -15,6 +14,7 @@ from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, MOST_OF_ERRORS, Command, Result, Stream
 from ascendboot.transport.connection import Channel, Connection, ProtocolError, lost
 from ascendboot.transport.login import ERRORS
+from ascendboot.value import Struct
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,8 +48,7 @@ _LIMITED = "every wait has a timeout; Ctrl-C interrupts it now"
 _FOLLOWED = "the job does not need this connection; ascendboot reconnects when it is lost"
 
 
-@dataclass
-class Wait:
+class Wait(Struct):
     """A wait for one node; `purpose` completes "still waiting to …"."""
 
     node: str

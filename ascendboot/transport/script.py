@@ -6,12 +6,12 @@ import base64
 import secrets
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ascendboot import templates
 from ascendboot.errors import CommandError, excerpt
 from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport.api import MOST_OF_ERRORS, Command, Effect, HostSide, Result, amount
+from ascendboot.value import Value
 
 KILL_AFTER_S = 5.0
 """How long after its timeout a command that ignores SIGTERM gets SIGKILL."""
@@ -40,8 +40,7 @@ _LONGEST_MARK = 2 * MOST_OF_ERRORS
 """The line after a command's output: its standard error in base64, and some numbers."""
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(Value):
     """Commands compiled for one execution; `launch_line` starts `program`."""
 
     commands: tuple[Command, ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from ascendboot.lab.shape import (
     topology_text,
     world_text,
 )
+from ascendboot.value import replace
 from tests.cluster.operating import BASE, Ended, Operator
 from tests.needs import LONG
 

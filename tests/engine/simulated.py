@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -30,6 +30,7 @@ from ascendboot.setup.survey import Survey
 from ascendboot.setup.verify import Expectation
 from ascendboot.transport.api import Command, HostSide, Transport
 from ascendboot.transport.guard import ReadOnly
+from ascendboot.value import asdict, replace
 from tests.fake_transport import Answer, FakeTransport, Rule
 from tests.unit.checks import well
 
@@ -236,7 +237,7 @@ class Simulation:
 
     def _query(self, transport: Transport, queries: Mapping[str, Any]) -> dict[str, Any]:
         facts = self.facts[transport.node]
-        known = {f.name: getattr(facts, f.name) for f in fields(facts) if f.name != "node"}
+        known = {name: value for name, value in asdict(facts).items() if name != "node"}
         own = queries["own"]
         return {**known, "own": answer_to(own, transport.run(own.command))}
 

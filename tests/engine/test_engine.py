@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -17,6 +16,7 @@ from ascendboot.model.cluster import ResourceMode
 from ascendboot.model.report import Outcome
 from ascendboot.setup.phases import SETUP
 from ascendboot.transport.api import Effect
+from ascendboot.value import replace
 from tests.engine.simulated import BASE, Simulation
 from tests.fake_transport import Answer
 from tests.unit.checks import well

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,6 +18,7 @@ from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.supervise.core import Launch
 from ascendboot.transport.api import Command
 from ascendboot.transport.guard import ReadOnly
+from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport
 from tests.unit.checks import well
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ascendboot.facts.parsers.system import Engines, Listener
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import ContainerExec, Trust
 from ascendboot.model.report import Outcome, Report
+from ascendboot.value import replace
 from tests.engine.simulated import BASE, SimulatedNode, Simulation, running
 from tests.fake_transport import Answer
 from tests.unit.checks import well

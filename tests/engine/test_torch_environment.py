@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from ascendboot.facts.node_facts import NodeEnvironment
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Device
+from ascendboot.value import replace
 from tests.engine.simulated import Simulation
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ascendboot.facts.installed import _certificate
@@ -12,6 +10,7 @@ from ascendboot.model.cluster import Trust
 from ascendboot.model.files import DAY_S, Control
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup import ca
+from ascendboot.value import replace
 from tests.engine.simulated import BASE, SimulatedNode, Simulation, authority
 from tests.unit.checks import well
 

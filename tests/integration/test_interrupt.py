@@ -16,6 +16,7 @@ from ascendboot.model.cluster import LauncherChoice
 from ascendboot.setup.record import SetupRecord, digest
 from ascendboot.state import State
 from ascendboot.templates import digest as templates_digest
+from ascendboot.value import as_json
 
 pytestmark = pytest.mark.integration
 
@@ -95,5 +96,5 @@ def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
         slots=(("n-1", 0, None),),
         nodes={},
     )
-    State(inventory.parent / ".ascendboot").remember_applied(cluster.name, applied.to_json())
+    State(inventory.parent / ".ascendboot").remember_applied(cluster.name, as_json(applied))
     assert pressed(inventory, mute, "train", "main.py", presses=1) == (130, "interrupted\n")

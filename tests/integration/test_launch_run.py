@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from ascendboot.errors import UnreachableError
 from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.model.job import FirstFailure, Followed, JobState, RankEnd
 from ascendboot.transport.api import Command, Result
+from ascendboot.value import asdict, replace
 from tests.integration.launch_cluster import (
     HEAD,
     LocalCluster,
@@ -139,7 +139,7 @@ if rank == 1:
 
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
     log = cluster.runs / plan.job_id / "rank.1.log"
-    failure = FirstFailure(**vars(end(1, 3)), message="one\nstep 2 loss nan", log=str(log))
+    failure = FirstFailure(**asdict(end(1, 3)), message="one\nstep 2 loss nan", log=str(log))
     assert bare(report.first_failure) == (failure,)
     assert report.cause is not None
     assert report.cause.source == "rank.1.plog/debug/plog/plog-7_20260102030405.log"
@@ -175,7 +175,7 @@ raise ConnectionResetError(104, "Connection reset by peer")
     assert cause.followed == (Followed((1,), "the connection to another rank broke"),)
     assert cause.unsure == ""
     assert cause.at is not None
-    assert vars(*bare(report.first_failure)).items() >= vars(end(0, 143, 15)).items()
+    assert asdict(*bare(report.first_failure)).items() >= asdict(end(0, 143, 15)).items()
     assert report.exit_code == 1
 
 
@@ -186,7 +186,7 @@ def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
     screen = Screenful()
     report = cluster.run(plan, screen)
     assert (report.state, report.exit_code) == (JobState.FAILED, 137)
-    assert vars(*bare(report.first_failure)).items() >= vars(end(1, 137, 9)).items()
+    assert asdict(*bare(report.first_failure)).items() >= asdict(end(1, 137, 9)).items()
     assert report.cause is not None
     assert (report.cause.rank, report.cause.unsure) == (1, "")
     assert report.cause.meaning.startswith("SIGKILL from outside")

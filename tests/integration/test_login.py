@@ -8,7 +8,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from ascendboot.model.cluster import Node
 from ascendboot.transport.connection import ProtocolError
 from ascendboot.transport.hostkeys import HostKeyChangedError
 from ascendboot.transport.pool import results_and_errors
+from ascendboot.value import replace
 from tests.integration.real_sshd import (
     KEYGEN,
     USER,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from ascendboot.jobs.run import run
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest
 from ascendboot.model.job import JobState
 from ascendboot.templates import script
+from ascendboot.value import replace
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
 
 pytestmark = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from ascendboot.transport.api import Command, Effect, FileWrite, write_files
 from ascendboot.transport.login_session import SshTransport
+from ascendboot.value import replace
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from signal import SIGTERM
@@ -20,6 +19,7 @@ from ascendboot.model.cluster import Slot
 from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import ranks_named
 from ascendboot.model.secrets import is_secret_name, is_secret_value
+from ascendboot.value import Value, field
 
 MARK = "ascendboot-preflight "
 """Begins a note in a rank's log."""
@@ -42,8 +42,7 @@ _STAGES = ("", *DOING)
 """The stages in their order; empty: the rank has written no note."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankNotes:
+class RankNotes(Value, kw_only=True):
     """The notes in the log of one rank."""
 
     at: str = ""

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
@@ -27,6 +26,7 @@ from ascendboot.launch.plan import LaunchRequest
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, expand_list, fold
+from ascendboot.value import Value, field
 
 NOT_RUN, MISSING = "hccl-test-not-run", "hccl-test-missing"
 OPERATIONS: Final = (
@@ -38,8 +38,7 @@ _RATE: Final = re.compile(r"(?=.*[1-9])[0-9]{1,6}(\.[0-9]{1,6})?")
 _MOST_BYTES: Final = 16 << 30
 
 
-@dataclass(frozen=True)
-class HcclPlan:
+class HcclPlan(Value):
     """What to measure, on which nodes and devices, and what is expected; empty: all."""
 
     operation: str = "all_reduce"
@@ -91,8 +90,7 @@ class HcclPlan:
         return cls(operation, numbers[0], numbers[-1], rate, names, frozenset(ids))
 
 
-@dataclass(kw_only=True)
-class HcclTest(NodeCheck):
+class HcclTest(NodeCheck, kw_only=True):
     """What the tool measured so far."""
 
     rows: Sequence[tuple[int, float, str]] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from statistics import median
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from ascendboot.launch.plan import LaunchRequest
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, fold
+from ascendboot.value import Struct, Value, field
 
 SLOW = 1.3
 """A device is slow if the median of all is faster by this: MindCluster takes 30 % …"""
@@ -32,8 +32,7 @@ Start: TypeAlias = Callable[[tuple[str, ...]], tuple[Notes, JobReport]]
 """Runs `templates/scripts/measure.py` with these words on all ranks."""
 
 
-@dataclass(kw_only=True)
-class NodeCheck:
+class NodeCheck(Struct, kw_only=True):
     """What a node check found so far."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -242,8 +241,7 @@ def _of_pair(slots: Sequence[Slot], own: Mapping[int, Mapping[str, Any] | str]) 
     return min(rates, default=0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Isolated:
+class Isolated(Value, kw_only=True):
     """What pairs of nodes showed."""
 
     bad: tuple[str, ...] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 
@@ -29,6 +28,7 @@ from ascendboot.model.job import JobReport, JobState
 from ascendboot.templates import script
 from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each
+from ascendboot.value import Value, replace
 
 MODULES = {"mpi": "mpi4py", "gloo": "torch"}
 """The Python module for each way in which ranks meet."""
@@ -36,8 +36,7 @@ _GRACE_S = {"mpi": 1.0, "gloo": 3.0}
 """Ranks have nothing to save; torchrun itself takes seconds to end on a busy node."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preflight:
+class Preflight(Value, kw_only=True):
     """The result of a preflight."""
 
     findings: tuple[Finding, ...]
@@ -143,8 +142,7 @@ def program_plan(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Runner:
+class Runner(Value, kw_only=True):
     """Runs preflights; nothing of them stays on the nodes."""
 
     transports: Mapping[str, Transport]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.value import Value
 
 _HEAD = re.compile(rb"@@ ([A-Za-z0-9_./-]+) ([0-9]{1,3}) ([0-9]{1,9})\n")
 
@@ -27,8 +27,7 @@ class ToolBusyError(ToolError):
     """The tool serves one caller at a time, and was busy until we gave up."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Value):
     """The output of one program in a script."""
 
     exit_code: int
@@ -59,8 +58,7 @@ def split(output: bytes, tool: str) -> dict[str, Section]:
     return sections
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Value):
     """One line of a tool's output with its number, from 1, as an editor counts."""
 
     number: int

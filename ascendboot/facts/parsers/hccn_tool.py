@@ -6,7 +6,6 @@ import ipaddress
 import re
 from calendar import timegm
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import strptime
 
 from ascendboot.errors import NotUnderstoodError, ToolError
@@ -19,6 +18,7 @@ from ascendboot.facts.parsers.base import (
     some_lines,
     within,
 )
+from ascendboot.value import Value
 
 # Grammar from hicann/driver `hccn_tool/cfg.c`: `name_ID=value`; the first of equal keys counts;
 # lines that begin with # or are shorter than three characters are skipped.
@@ -121,8 +121,7 @@ _TLS_EXPECTED = "dev_id:N, tls switch[0|1](0:disable, 1:enable)"
 _CERTIFICATE = re.compile(r"dev_id:\s*[0-9]+, \[.*\] info:|\s+[a-z_ ]+\[.*\](\(.*\))?\s*")
 
 
-@dataclass(frozen=True)
-class DeviceAddress:
+class DeviceAddress(Value):
     """One address of a device's network."""
 
     ip: str
@@ -217,16 +216,14 @@ def parse_net_health(text: str, tool: str = "hccn_tool -net_health -g") -> str:
     return line.match(_NET_HEALTH, tool, expected)[1]
 
 
-@dataclass(frozen=True)
-class LinkChange:
+class LinkChange(Value):
     """A change of a link, by the device's own clock."""
 
     seconds_ago: int
     is_up: bool
 
 
-@dataclass(frozen=True)
-class LinkHistory:
+class LinkHistory(Value):
     """How often a link came up and went down since the start of the driver."""
 
     ups: int
@@ -321,8 +318,7 @@ _LLDP_VALUES = {
 _LLDP_EXPECTED = "Chassis ID TLV, its value, other TLVs, and End of LLDPDU TLV"
 
 
-@dataclass(frozen=True)
-class LldpNeighbour:
+class LldpNeighbour(Value):
     """The switch and the port of it that a device's network port is connected to."""
 
     chassis: str
@@ -389,8 +385,7 @@ _AFTERWARDS = ("Command execute failed!", "Cmd execute failed!")
 _PING_EXPECTED = "N packets transmitted, N received, X.XX% packet loss"
 
 
-@dataclass(frozen=True)
-class Ping:
+class Ping(Value):
     """How many packets came back, and the first problem that the tool reports."""
 
     sent: int

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
 from ascendboot.errors import ToolError
 from ascendboot.facts.parsers.base import Line, ToolBusyError, lines_of, some_lines
+from ascendboot.value import Value
 
 _DEVICE_IN_USE = re.compile(r"dcmi mod\w+ initialized? failed, because the device is used")
 _FAILURES = re.compile(
@@ -40,8 +40,7 @@ _NOT_NPUS = ("Mcu", "3559")
 """Names of other chips on the card: its controller, and a camera processor."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Npu:
+class Npu(Value, kw_only=True):
     """One NPU as `npu-smi info -m` lists it."""
 
     npu_id: int
@@ -54,8 +53,7 @@ class Npu:
     chip_name: str
 
 
-@dataclass(frozen=True)
-class NpuMap:
+class NpuMap(Value):
     """All NPUs by physical id, and how many more the tool lists as not usable (NPU ID -1)."""
 
     npus: tuple[Npu, ...]
@@ -123,8 +121,7 @@ OF_LIST = re.compile(rf"\s+\S|(?:{_KEYS})\s*:|{_NO_CARD}")
 """The beginnings of an answer's lines; the tool's warnings begin otherwise."""
 
 
-@dataclass(frozen=True)
-class NpuList:
+class NpuList(Value):
     """The counts of `npu-smi info -l`; `chip_count` is that of all cards, None if unknown."""
 
     npu_ids: tuple[int, ...]
@@ -191,8 +188,7 @@ _LAST_FRAME = re.compile(r"\+(?:=+\+){2,}")
 _TABLE_EXPECTED = "| NPU Chip | Process id | Process name | Process memory |"
 
 
-@dataclass(frozen=True)
-class NpuProcess:
+class NpuProcess(Value):
     """A process that uses an NPU, by its pid on the host side."""
 
     device_id: int
@@ -200,8 +196,7 @@ class NpuProcess:
     pid: int
 
 
-@dataclass(frozen=True)
-class NpuTable:
+class NpuTable(Value):
     """The table of `npu-smi info`."""
 
     device_ids: tuple[int, ...]
@@ -210,8 +205,7 @@ class NpuTable:
     """In the tool's order; may be empty. None: this npu-smi prints no table of processes."""
 
 
-@dataclass(frozen=True)
-class _Chip:
+class _Chip(Value):
     """One NPU: the tool's ids, the physical id (None: unknown), its health and memory."""
 
     npu: int
@@ -318,8 +312,7 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 _NO_POD = 2**32 - 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuperPodPlace:
+class SuperPodPlace(Value, kw_only=True):
     """The ids of a chip in a rank table of version 1.2."""
 
     super_device_id: int
@@ -365,8 +358,7 @@ _HEALTH_VALUES = {
 }
 
 
-@dataclass(frozen=True)
-class DeviceHealth:
+class DeviceHealth(Value):
     """The health of one NPU, with its error codes."""
 
     state: str

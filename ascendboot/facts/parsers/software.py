@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers.base import lines_of, only_line, some_lines
+from ascendboot.value import Value
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Value):
     """An installed program: its absolute path and its version."""
 
     path: str
@@ -23,14 +22,12 @@ class Program:
         return int(major), int(minor)
 
 
-@dataclass(frozen=True)
 class Horovod(Program):
     """A horovodrun beside an interpreter; `has_mpi` is None if there was no query."""
 
     has_mpi: bool | None = None
 
 
-@dataclass(frozen=True)
 class Sshd(Program):
     """The OpenSSH server that is installed, whether one runs or not."""
 
@@ -40,8 +37,7 @@ class Sshd(Program):
     """False if our account is locked: sshd without PAM then accepts no key."""
 
 
-@dataclass(frozen=True)
-class Torch:
+class Torch(Value):
     """PyTorch of an interpreter; `npu` is the version of torch_npu, None without it."""
 
     version: str

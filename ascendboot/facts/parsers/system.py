@@ -6,16 +6,15 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.parsers.base import Line, lines_of, only_line, some_lines
+from ascendboot.value import Value, field, replace
 
 _BOOT_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class System:
+class System(Value, kw_only=True):
     """The names of a node, and our user on it."""
 
     hostname: str
@@ -74,8 +73,7 @@ _PLAIN_EXPECTED = "NUMBER: NAME: <FLAGS>, inet ADDRESS/LENGTH, or an indented li
 _LONGEST_SHOWN = 120
 
 
-@dataclass(frozen=True)
-class InterfaceAddress:
+class InterfaceAddress(Value):
     """One address of an interface, with the length of its network's prefix."""
 
     address: str
@@ -88,8 +86,7 @@ class InterfaceAddress:
         return str(ipaddress.ip_interface(f"{self.address}/{self.prefix_length}").network)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interface:
+class Interface(Value, kw_only=True):
     """A network interface; `is_up` is its configured state, `has_carrier` the state of its link."""
 
     name: str
@@ -168,8 +165,7 @@ _SS_EXPECTED = "LISTEN RECV-Q SEND-Q ADDRESS:PORT PEER:* [users:((PROGRAM,pid=N,
 _HIGHEST_PORT = 65535
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listener:
+class Listener(Value, kw_only=True):
     """A listening TCP socket; program and pid are None where our user may not see them."""
 
     address: str
@@ -214,8 +210,7 @@ _HEADER = re.compile(r"Avail\s+Inodes\s+IFree\s+Mounted on")
 _ROW = re.compile(r"(-?[0-9]+)\s+(-|[0-9]+)\s+(-|[0-9]+)\s+(/.*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileSystem:
+class FileSystem(Value, kw_only=True):
     """The free space of the file system that holds a path."""
 
     mount_point: str
@@ -248,8 +243,7 @@ _RANGE = re.compile(r"([0-9]{1,5})\s+([0-9]{1,5})")
 _RESERVED = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
-@dataclass(frozen=True)
-class KernelPorts:
+class KernelPorts(Value):
     """The kernel's ports for outgoing connections: `first` to `last` without `reserved` ranges."""
 
     first: int
@@ -281,8 +275,7 @@ _CONTAINER = re.compile(r"([0-9a-f]{64}) ([a-z]+) ?(\S*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Container:
+class Container(Value, kw_only=True):
     """The node's container as its engine reports it."""
 
     engine: str
@@ -305,8 +298,7 @@ class Container:
         return self.status == RUNNING and not self.obstacle and not self.lacks
 
 
-@dataclass(frozen=True, kw_only=True)
-class Engines:
+class Engines(Value, kw_only=True):
     """The answers of a node's container engines about its container."""
 
     container: Container | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import PurePosixPath
 from pkgutil import iter_modules
@@ -14,10 +13,10 @@ from ascendboot.launch.plan import LaunchRequest
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
+from ascendboot.value import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traits:
+class Traits(Value, kw_only=True):
     """Facts about a launcher that other packages act on."""
 
     kind: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ascendboot.errors import RankTableError
@@ -19,6 +18,7 @@ from ascendboot.ranktable.formats.servers import (
     Server,
 )
 from ascendboot.ranktable.rules import CALLED
+from ascendboot.value import Struct, field
 
 
 class GroupDevice(parts.Part):
@@ -155,8 +155,7 @@ _COUNTS = {
 """HCCL's messages for a wrong count."""
 
 
-@dataclass
-class _Seen:
+class _Seen(Struct):
     """What must be unique or alike in the whole table."""
 
     names: set[tuple[str, str]] = field(default_factory=set)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, NoReturn
 
 from pydantic import AfterValidator, BeforeValidator
@@ -14,6 +13,7 @@ from ascendboot.ranktable.fields import Members, cut, kind, packed
 from ascendboot.ranktable.formats import parts
 from ascendboot.ranktable.formats.servers import RankTable
 from ascendboot.ranktable.text import JsonPath, from_text
+from ascendboot.value import Struct, field
 
 
 class Address(parts.Part):
@@ -209,8 +209,7 @@ _BYTES = {"IPV4": 4, "IPV6": 16}
 _MISSING_SHOWN = 8
 
 
-@dataclass
-class _Seen:
+class _Seen(Struct):
     """What must be unique or alike among ranks."""
 
     numbers: dict[int, Members] = field(default_factory=dict)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
@@ -21,6 +20,7 @@ from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, number
 from ascendboot.ranktable.rules import Product
 from ascendboot.ranktable.text import shown
+from ascendboot.value import Value, field
 
 _FIRST = ("device_port", "device_vnic_port", "backup_device_ip", "backup_device_port", "host_port")
 """Unknown members that are written before the others, which follow by name."""
@@ -112,8 +112,7 @@ def understood(part: type[P], document: object, name: str, advice: str = "") -> 
         raise RankTableError(f"{name}: could not be understood: {problem}{advice}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Value, kw_only=True):
     """One rank of a table."""
 
     rank: int
@@ -182,16 +181,14 @@ class LackingError(Exception):
     """What a table of another generation must state, and this one does not."""
 
 
-@dataclass(frozen=True)
-class Converted:
+class Converted(Value):
     """A table, and the members of the original that it cannot hold."""
 
     table: Table
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDevice:
+class MemberDevice(Value):
     """A device that takes part."""
 
     device_id: int
@@ -202,8 +199,7 @@ class MemberDevice:
     """Of 950: its entry in the root info, a `LevelRank`; the rank in it is not used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Value):
     """A server that takes part, with its devices in rank order."""
 
     server_id: str
@@ -212,8 +208,7 @@ class Member:
     """None: in none, or not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Format:
+class Format(Value, kw_only=True):
     """A generation: how it is recognised, checked, read and made."""
 
     called: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ascendboot.ranktable.fields import MOST_U32, Members, cut
 from ascendboot.ranktable.rules import Level, TableCheck
 from ascendboot.ranktable.text import JsonPath
+from ascendboot.value import Struct, field
 
 RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
 """The devices of a 910 server that are joined with each other."""
@@ -25,8 +25,7 @@ _DIE_SHIFT, _DIE_MASK = 16, 0b11
 _DEVICE_MASK = 0xFFFF
 
 
-@dataclass
-class Device:
+class Device(Struct):
     """A device of the table, and what other devices are compared with."""
 
     members: Members

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator
 from ascendboot.ranktable.fields import Members, cut, packed
 from ascendboot.ranktable.formats import parts, placement
 from ascendboot.ranktable.rules import CALLED, Level, Product
+from ascendboot.value import Struct, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,8 +257,7 @@ _WORDS = ("net_position", "net_protocol")
 """Members of a device that HCCL reads where they are stated, and takes as strings alone."""
 
 
-@dataclass
-class _Servers:
+class _Servers(Struct):
     """Checks the servers one after the other; keeps what must be unique or alike."""
 
     root: Members

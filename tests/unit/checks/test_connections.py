@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from ascendboot.checks.probes import (
 )
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answer, Answered, Unanswered
+from ascendboot.value import replace
 from tests.unit.checks import well
 
 Pinged = Callable[[PingProbe], Answer[Ping] | None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model.cluster import Cluster, SshAccess
 from ascendboot.model.files import CodeTree, Entry
+from ascendboot.value import replace
 from tests.unit.checks.well import TWO, alike, cluster, facts, found, messages, node, only
 
 DOCKER = "/usr/bin/docker"

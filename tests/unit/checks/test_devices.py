@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Cluster, Device, Product
+from ascendboot.value import replace
 from tests.unit.checks import well
 from tests.unit.checks.well import (
     alike,

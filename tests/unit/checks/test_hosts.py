@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from ascendboot.facts.parsers.software import Program
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered, Clock
 from ascendboot.model.cluster import Device
+from ascendboot.value import replace
 from tests.unit.checks.well import (
     FULL,
     TWO,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -17,6 +16,7 @@ from ascendboot.facts.parsers.system import KernelPorts, Listener
 from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.model.cluster import Cluster, Device, OwnTable
+from ascendboot.value import replace
 from tests.unit.checks import well
 
 RUN = "/opt/py/bin/horovodrun"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from ascendboot.facts.npus import DeviceNetwork
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress, LldpNeighbour
 from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Lack, Unanswered
 from ascendboot.model.cluster import Cluster, Device
+from ascendboot.value import replace
 from tests.unit.checks.well import (
     TWO,
     a3,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from ascendboot.checks.probes import (
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answered, Unanswered
+from ascendboot.value import replace
 from tests.fake_transport import Answer, framed
 from tests.here import Here
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.setup.cluster_plan import place
+from ascendboot.value import replace
 from tests.unit.checks import well
 
 ONE = well.cluster(well.node(1))

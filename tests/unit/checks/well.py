@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from ascendboot.facts.node_facts import NodeFacts
@@ -17,6 +16,7 @@ from ascendboot.facts.query import Answer, Answered, Clock
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.model.names import fold
 from ascendboot.setup.survey import cluster_findings
+from ascendboot.value import replace
 
 T = TypeVar("T")
 FULL = FileSystem(mount_point="/", free_bytes=10**10, free_inodes=10**6)

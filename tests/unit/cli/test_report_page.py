@@ -6,7 +6,6 @@ import io
 import json
 import re
 import tarfile
-from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
@@ -36,6 +35,7 @@ from ascendboot.supervise.core import Core
 from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import installed_templates
+from ascendboot.value import asdict, replace
 from tests.unit.cli.calls import called
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -78,6 +78,12 @@ def record(of: Cluster) -> JobRecord:
         command_line="mpirun main.py",
         started="2026-01-02T03:04:05.000+00:00",
         clocks=NodeClocks(),
+        log_limit=0,
+        addresses={},
+        notes=(),
+        script_json=None,
+        launcher_kind="mpirun",
+        python="",
     )
 
 
@@ -116,7 +122,7 @@ def failed(of: JobRecord, *, rank: int = 77, words: str = "ValueError: loss is n
         exit_code=1,
         started=of.started,
         command=of.command_line,
-        first_failure=FirstFailure(**vars(bad), message=f"step 40\n{words}", log="rank.77.log"),
+        first_failure=FirstFailure(**asdict(bad), message=f"step 40\n{words}", log="rank.77.log"),
         ranks=tuple(ends),
         duration_s=62.5,
         folder=".ascendboot/runs/x",

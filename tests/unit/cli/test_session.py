@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from ascendboot.cli.session import Session
 from ascendboot.state import Run, State
 from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.value import replace
 from tests.fake_transport import FakeTransport
 from tests.unit.checks.well import TWO
 from tests.waiting import wait_until

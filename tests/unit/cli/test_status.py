@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ascendboot.cli.status import how_it_ended, rank_rows, standstill
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.status import NodeStatus
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
+from ascendboot.value import replace
 
 GIB = 1 << 30
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from ascendboot.cli import topology
 from ascendboot.inventory.load import load
 from ascendboot.model.topology import Leaf
+from ascendboot.value import replace
 from tests.unit.cli.calls import called
 
 ALTERNATING = """\

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,6 +29,7 @@ from ascendboot.supervise.core import Launch
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import script
 from ascendboot.transport.api import Command
+from ascendboot.value import replace
 from tests.fake_transport import FakeTransport
 from tests.unit.launch.request import REQUEST, A, B
 from tests.unit.launch.request import node as a_node

@@ -23,6 +23,7 @@ from ascendboot.model.job import (
     RankEnd,
 )
 from ascendboot.model.report import Finding, Level, Outcome, Report, StepResult
+from ascendboot.value import asdict
 
 
 def result(node: str, outcome: Outcome, detail: str = "", diff: str = "") -> StepResult:
@@ -179,7 +180,7 @@ def failed(cause: JobCause | None) -> JobReport:
         exit_code=1,
         started="",
         command="",
-        first_failure=FirstFailure(**vars(END), message="a\nb\nc\nd\ne", log="x/rank.9.log"),
+        first_failure=FirstFailure(**asdict(END), message="a\nb\nc\nd\ne", log="x/rank.9.log"),
         ranks=(END,),
         duration_s=2.0,
         folder="x",

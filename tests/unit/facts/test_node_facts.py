@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import NOT_QUERIED, Answered, Lack, Unanswered, answer_to, query
 from ascendboot.model.cluster import Cluster
 from ascendboot.transport.api import Effect
+from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport, framed
 from tests.here import Here
 from tests.unit.checks import well
@@ -53,7 +53,7 @@ def test_all_queries_only_read_and_have_a_timeout() -> None:
 
 
 def test_every_query_has_a_field_and_every_field_a_query() -> None:
-    fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock", "stated"}
+    fields = set(NodeFacts.__struct_fields__) - {"node", "clock", "stated"}
     wish = replace(CLUSTER, launcher="torchrun", reads_leaves=True)
     in_container = replace(NODE, container="rec-sdk")
     both = {**host_queries(wish, in_container), **work_queries(wish, in_container)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ascendboot.facts.query import Answer as FactAnswer
 from ascendboot.facts.query import Answered, Lack, Unanswered, answer_to
 from ascendboot.model.cluster import Device
 from ascendboot.transport.api import HANGS
+from ascendboot.value import replace
 from tests.fake_transport import Answer, framed
 from tests.here import Here
 from tests.unit.checks import well

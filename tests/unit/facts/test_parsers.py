@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from ascendboot.errors import AscendbootError, NotUnderstoodError
 from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
+from ascendboot.value import as_json
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -52,17 +52,9 @@ PARSERS: dict[str, Callable[[str], object]] = {
 }
 
 
-def as_json(value: object) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    elif isinstance(value, tuple):
-        value = [as_json(item) for item in value]
-    return json.loads(json.dumps(value))
-
-
 def outcome(parse: Callable[[str], object], text: str) -> dict[str, Any]:
     try:
-        return {"value": as_json(parse(text))}
+        return {"value": json.loads(json.dumps(as_json(parse(text))))}
     except AscendbootError as error:
         return {"error": type(error).__name__, "message": str(error)}
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ascendboot.facts.derive import devices_of
 from ascendboot.facts.node_facts import with_stated
 from ascendboot.facts.query import NOT_QUERIED, Answered, Unanswered
 from ascendboot.model.cluster import Device
+from ascendboot.value import replace
 from tests.unit.checks.well import cluster, facts, messages, network, node
 
 DEVICES = (Device(0, "192.0.2.20"), Device(1, "192.0.2.21"))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ascendboot.errors import InventoryError
+from ascendboot.value import replace
 from tests.unit.inventory.written import loaded, refused
 
 NODES = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from ascendboot.jobs.error_codes import known_errors, known_words
 from ascendboot.jobs.evidence import Peers, error_in, time_in, without_numbers
 from ascendboot.launch.plan import PlannedRank
 from ascendboot.launch.planner import plan
+from ascendboot.value import replace
 from tests.unit.launch.request import REQUEST
 
 RECORDED = sorted((Path(__file__).parents[2] / "data/rank-log").glob("*/*.txt"))

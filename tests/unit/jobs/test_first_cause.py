@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
@@ -13,6 +12,7 @@ from ascendboot.jobs.diagnosis import first_cause
 from ascendboot.jobs.evidence import NOBODY, ErrorKind, Named, RankError, RankEvidence
 from ascendboot.jobs.stacks import RankView
 from ascendboot.model.job import CauseKind, Followed, JobCause
+from ascendboot.value import replace
 
 RANKS = tuple(RankEvidence(rank=n, node=f"a-{1 + n // 2}", device=n % 2) for n in range(4))
 RESET = "RuntimeError: Connection reset by peer"

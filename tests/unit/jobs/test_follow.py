@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from ascendboot.launch.events import NodeSample, RankStarted, RankUse
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
 from ascendboot.transport.api import Command, Result
+from ascendboot.value import replace
 from tests.unit.launch.request import REQUEST
 
 PLAN: LaunchPlan = plan(REQUEST)

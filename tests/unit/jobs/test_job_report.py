@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from ascendboot.model.job import (
     RankEnd,
     RankTimes,
 )
+from ascendboot.value import asdict, replace
 from tests.unit.launch.request import REQUEST, SLOTS, TORCHRUN, node
 
 PLAN = plan(REQUEST)
@@ -151,7 +151,7 @@ def test_a_rank_that_only_mpirun_saw_die_was_the_first(tmp_path: Path) -> None:
     found = report(progress((0, 143, 10.0), launcher=137), tmp_path)
     log = str(tmp_path / "rank.3.log")
     end = RankEnd(rank=3, node="a-2", device=1, exit_code=137, signal=9)
-    assert found.first_failure == FirstFailure(**vars(end), message="", log=log)
+    assert found.first_failure == FirstFailure(**asdict(end), message="", log=log)
     assert found.exit_code == 137
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from ascendboot.jobs.loss import (
 )
 from ascendboot.jobs.run import Following
 from ascendboot.launch.planner import plan
+from ascendboot.value import replace
 from tests.unit.launch.request import REQUEST
 
 MEGATRON = (

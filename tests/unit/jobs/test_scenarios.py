@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ascendboot.launch.events import RankEnded
 from ascendboot.launch.plan import LaunchPlan, rank_log
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks, Placement, Slot
+from ascendboot.value import replace
 from tests.scenarios import Part, Place, Scenario, scenarios, wrong_parts
 from tests.unit.launch.request import REQUEST, node
 

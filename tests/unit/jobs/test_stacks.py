@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError
@@ -14,6 +12,7 @@ from ascendboot.jobs.stacks import (
     parse_stacks,
     place_lines,
 )
+from ascendboot.value import replace
 
 ANSWER = """\
 rank 3 4816 S anon_pipe_read
@@ -89,7 +88,7 @@ def test_an_answer_that_is_not_whole_is_refused(text: str) -> None:
 
 def view(rank: int, state: str = "S", wchan: str = "", **changes: object) -> RankView:
     made = RankView(rank=rank, node="a", pid=rank + 100, state=state, wchan=wchan)
-    return replace(made, **changes)  # type: ignore[arg-type]  # a test may change any of them
+    return replace(made, **changes)  # a test may change any of them
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.transport.api import Effect
 from ascendboot.transport.guard import ReadOnly
+from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport
 from tests.unit.launch.request import BASE, REQUEST
 

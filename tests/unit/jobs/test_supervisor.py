@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -25,6 +25,7 @@ from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, J
 from ascendboot.supervise.core import Action, Core, Launch, State
 from ascendboot.supervise.policy import Fault, FaultKind, Limits
 from ascendboot.supervise.requests import Inbox, Request, carry_out
+from ascendboot.value import replace
 from tests.unit.launch.request import REQUEST
 from tests.waiting import wait_until
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from ascendboot.lab.host import LabError, ProcessId, kill_all, need_programs, pu
 from ascendboot.lab.node import Surroundings, separate_file_systems, wait_until_up
 from ascendboot.lab.records import Record, current_boot_id
 from ascendboot.lab.shape import Shape
+from ascendboot.value import replace
 
 SHAPE = Shape.requested(2, 4, "198.18.64.0/20,198.19.64.0/20")
 NODE = SHAPE.nodes[0]

@@ -7,7 +7,6 @@ import re
 import subprocess
 import tempfile
 import time
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ascendboot.facts.parsers import hccn_tool, npu_smi
 from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
 from ascendboot.lab.faults import Fault, Marks
 from ascendboot.lab.shape import Product, Shape, world_text
+from ascendboot.value import replace
 
 DATA = Path(__file__).parents[2] / "data/lab"
 SHAPE = Shape.requested(2, 8, "198.18.0.0/16,198.19.0.0/16")

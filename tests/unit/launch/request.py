@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ascendboot.launch.plan import LaunchRequest, Login
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import LauncherChoice, Node, Placement, Slot, SshAccess
+from ascendboot.value import replace
 
 BASE = PurePosixPath("/var/lib/ascendboot/two")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import LauncherChoice, Placement, Slot
+from ascendboot.value import replace
 from tests.unit.launch.request import BASE, REQUEST, command_of, node
 
 WANTED = replace(

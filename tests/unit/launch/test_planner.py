@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -14,6 +13,7 @@ from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.plan import Login
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Placement
+from ascendboot.value import replace
 from tests.unit.launch.request import BASE, REQUEST, SLOTS, command_of
 
 PATH = "/usr/local/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -214,7 +214,7 @@ def test_to_json() -> None:
 )
 def test_a_request_that_cannot_be_planned(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(LaunchError) as refused:
-        plan(replace(REQUEST, **changes))  # type: ignore[arg-type]  # any of its fields
+        plan(replace(REQUEST, **changes))  # any of its fields
     assert str(refused.value).startswith(f"job job-1: could not be planned: {problem}")
     assert refused.value.exit_code == 125
 

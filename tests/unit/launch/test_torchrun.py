@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import PurePosixPath
 from string import Template
 
@@ -10,6 +9,7 @@ import pytest
 
 from ascendboot.launch.launchers.torchrun import literal
 from ascendboot.launch.planner import plan
+from ascendboot.value import replace
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 
 RANK_EXEC = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, R
 from ascendboot.model.report import Outcome
 from ascendboot.state import Run, State
 from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.value import asdict, replace
 from templates.scripts.meet import shown
 from tests.engine.simulated import BASE, Simulation
 from tests.unit.checks import well
@@ -122,7 +122,7 @@ def test_nothing_that_a_run_keeps_or_shows_holds_a_secret(tmp_path: Path) -> Non
         exit_code=1,
         started="",
         command="",
-        first_failure=FirstFailure(**vars(end), message=f"KeyError: {key}", log="l"),
+        first_failure=FirstFailure(**asdict(end), message=f"KeyError: {key}", log="l"),
         ranks=(end,),
         duration_s=1.0,
         folder="f",

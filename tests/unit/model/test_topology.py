@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations, permutations
 from operator import eq
 
@@ -25,6 +24,7 @@ from ascendboot.model.topology import (
     order_nodes,
     pick,
 )
+from ascendboot.value import replace
 
 SIZES: dict[str, Signature] = {
     f"{leaf}{number}": (leaf,)
@@ -301,12 +301,12 @@ def node(name: str, **changes: object) -> Node:
         server_id=name,
         ssh=SshAccess(user="root"),
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def cluster(*nodes: Node, **changes: object) -> Cluster:
     plain = Cluster(name="c", nodes=nodes, primary_name=nodes[0].name, source="c.yaml")
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def names(cluster: Cluster) -> list[str]:

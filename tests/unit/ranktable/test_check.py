@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from ascendboot.checks.rank_table import made_table
 from ascendboot.cli.ranktable import servers_seen
 from ascendboot.ranktable.check import DeviceState, ServerState, against, check_file
 from ascendboot.ranktable.rules import Job, Product
+from ascendboot.value import replace
 from tests.unit.checks import well
 from tests.unit.ranktable.examples import DROP, changed, groups, v10, v12
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.rules import Job, Problem, Product, rules
 from ascendboot.ranktable.validate import validate_table
+from ascendboot.value import replace
 from tests.unit.ranktable.examples import ALL, DROP, Document, changed, source_of, v10, v12, v20
 
 RANK0 = "server_list/0/device/0"

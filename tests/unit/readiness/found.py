@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -11,6 +10,7 @@ from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered
 from ascendboot.readiness.checks import readiness_findings
 from ascendboot.readiness.queries import DeviceIps, JobRequirements, Jobs, NodeProbe, Packages
+from ascendboot.value import replace
 
 JOB = JobRequirements(
     base=PurePosixPath("/var/lib/ascendboot/lab"),

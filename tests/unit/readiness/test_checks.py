@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -33,6 +32,7 @@ from ascendboot.readiness.queries import (
     NodeProbe,
     Packages,
 )
+from ascendboot.value import replace
 from tests.unit.checks.well import alike, cluster, node, only
 from tests.unit.readiness.found import JOB, findings, probe, second
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ascendboot.model.job import CauseKind, DeviceChange, JobCause, JobReport, J
 from ascendboot.readiness.device_changes import at_start, changes_of, device_changes
 from ascendboot.readiness.queries import DevicePorts, NodeProbe
 from ascendboot.transport.api import Command, Result
+from ascendboot.value import replace
 from tests.fake_transport import Answer, framed
 from tests.unit.readiness.found import JOB
 

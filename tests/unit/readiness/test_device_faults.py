@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -14,6 +13,7 @@ from ascendboot.facts.query import CLOCK_COMMAND, NOT_QUERIED, Answered, Unanswe
 from ascendboot.readiness.device_faults import DeviceFaults, net_faults, npu_faults, tool_faults
 from ascendboot.supervise.policy import FaultKind
 from ascendboot.transport.api import Command, Transport
+from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport, Rule, framed
 from tests.unit.readiness.found import JOB
 

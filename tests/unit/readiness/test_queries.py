@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,6 +26,7 @@ from ascendboot.readiness.queries import (
     host_queries,
     work_queries,
 )
+from ascendboot.value import replace
 from tests.here import Here
 from tests.unit.checks.well import node, value
 from tests.unit.readiness.found import JOB

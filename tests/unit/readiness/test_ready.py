@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ascendboot.model.cluster import Placement, Slot
@@ -11,6 +9,7 @@ from ascendboot.model.files import OwnFile
 from ascendboot.readiness.ready import chief_settings, start_stopped_sshd
 from ascendboot.setup.record import NodeRecord
 from ascendboot.transport.api import Command, Sides
+from ascendboot.value import replace
 from tests.fake_transport import FakeTransport
 from tests.unit.checks import well
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -23,6 +22,7 @@ from ascendboot.model.files import DAY_S, Certificate, Claims, OwnFile, fingerpr
 from ascendboot.setup.ca import CaKeys
 from ascendboot.setup.steps import Blocked, CertificateFile, Change, Satisfied, difference
 from ascendboot.transport.api import Command, Effect, FileWrite
+from ascendboot.value import replace
 from tests.engine.simulated import authority, public_key
 from tests.fake_transport import FakeTransport
 
@@ -244,7 +244,7 @@ def test_a_node_far_behind_blocks_a_new_certificate_but_not_a_good_old_one() -> 
     ],
 )
 def test_differences_between_claims(changed: dict[str, str], words: str | None) -> None:
-    assert difference(replace(CLAIMS, **changed), CLAIMS) == words  # type: ignore[arg-type]
+    assert difference(replace(CLAIMS, **changed), CLAIMS) == words
 
 
 def read(text: str) -> Installed:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from ascendboot.facts.installed import (
 from ascendboot.setup.lock import locks
 from ascendboot.setup.steps import Change, Closed, FileContent, KeyPair, Satisfied
 from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.value import replace
 from tests.unit.setup.here import node_here
 
 QUESTION = installed_query("lab", with_public_keys=False, with_certificates=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -18,6 +17,7 @@ from ascendboot.setup.reset import by_kind, leftovers_commands
 from ascendboot.setup.sync import CodeSender, Source, Work, read_source
 from ascendboot.templates import script
 from ascendboot.transport.api import Effect
+from ascendboot.value import replace
 from tests.unit.checks import well
 from tests.unit.setup.here import node_here
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from ascendboot.model.files import (
     is_left_out,
     unlike,
 )
+from ascendboot.value import replace
 from tests.unit.setup.here import node_here
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from ascendboot.facts.installed import (
 from ascendboot.setup.reset import by_kind, leftovers_commands
 from ascendboot.setup.steps import Change, Firewall
 from ascendboot.transport.api import Command, Result
+from ascendboot.value import replace
 from tests.unit.setup.here import node_here
 
 RULES = "table inet ascendboot_lab { }\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +28,7 @@ from ascendboot.setup.cluster_plan import (
     setup_record,
 )
 from ascendboot.setup.record import SetupRecord
+from ascendboot.value import as_json, replace
 from tests.unit.checks import well
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
@@ -72,14 +72,14 @@ def test_a_node_whose_user_is_unknown_is_not_recorded() -> None:
 
 def test_a_record_is_read_as_it_was_written() -> None:
     whole = recorded(env_node=OwnFile("aa", 0o644))
-    assert SetupRecord.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+    assert SetupRecord.from_json(json.loads(json.dumps(as_json(whole)))) == whole
     assert whole.version == __version__
 
 
 @pytest.mark.parametrize("key", ["nodes", "slots", "launcher", "base"])
 @pytest.mark.parametrize("form", [None, 7, ["x"]], ids=str)
 def test_a_record_of_another_form_is_refused(key: str, form: object) -> None:
-    document = {**recorded().to_json(), key: form}
+    document = {**as_json(recorded()), key: form}
     with pytest.raises(AscendbootError, match=r"cannot be read .*; run setup again$"):
         SetupRecord.from_json(document)
 
@@ -92,7 +92,7 @@ def test_a_container_that_the_inventory_no_longer_names_is_known() -> None:
     mixed = replace(in_one, nodes=(replace(first, container=None), replace(second, container="b")))
     assert before.in_former_containers(mixed) == {"lab-1": first, "lab-2": second}
     assert recorded().in_former_containers(in_one) == {}
-    document = json.loads(json.dumps(before.to_json()))
+    document = json.loads(json.dumps(as_json(before)))
     for node in document["nodes"].values():
         del node["container"]  # an older setup did not keep it
     assert SetupRecord.from_json(document).in_former_containers(mixed) == {}
@@ -102,7 +102,7 @@ def test_a_job_has_the_leaf_switches_that_setup_read_by_lldp() -> None:
     lab = replace(well.TWO, reads_leaves=True)
     seen = Answered({0: Answered(LldpNeighbour("b", "1")), 1: Answered(LldpNeighbour("a", "1"))})
     facts = {name: replace(each, neighbours=seen) for name, each in FACTS.items()}
-    whole = SetupRecord.from_json(json.loads(json.dumps(recorded(lab, facts).to_json())))
+    whole = SetupRecord.from_json(json.loads(json.dumps(as_json(recorded(lab, facts)))))
     of_job = lab.with_leaves(whole.leaves)
     assert {node.leaf for node in of_job.nodes} == {((0, "b"), (1, "a"))}
     assert whole.why_outdated(lab) is None
@@ -143,7 +143,7 @@ def test_a_record_of_other_templates_is_outdated(
     why = whole.why_outdated(well.TWO)
     assert why is not None
     assert "set up by another version of ascendboot" in why
-    before = SetupRecord.from_json({**whole.to_json(), "templates": ""})
+    before = SetupRecord.from_json({**as_json(whole), "templates": ""})
     assert before.why_outdated(well.TWO) == why
 
 
@@ -192,7 +192,7 @@ def test_item_10_a_job_across_super_pods_needs_the_ports_of_its_devices(
 ) -> None:
     a3 = replace(well.TWO, product="a3")
     seen = {f"lab-{number}": well.a3(number, pod) for number, pod in enumerate(pods, 1)}
-    whole = SetupRecord.from_json(recorded(a3, seen).to_json())
+    whole = SetupRecord.from_json(as_json(recorded(a3, seen)))
     needs = job_requirements(a3, whole, None, ())
     assert (needs.linked, needs.crosses_pods) == ({"lab-1": linked, "lab-2": linked}, bool(linked))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import PurePosixPath
 
@@ -21,6 +20,7 @@ from ascendboot.setup.steps import (
     Step,
 )
 from ascendboot.transport.api import Effect, FileWrite
+from ascendboot.value import replace
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
 NOTHING = Installed(base=BASE)

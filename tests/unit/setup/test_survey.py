@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ascendboot.checks.finding import Finding, numbers
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import Unanswered
 from ascendboot.setup.survey import cluster_findings
+from ascendboot.value import replace
 from tests.unit.checks.well import TWO, cluster, facts, messages, node, second
 
 MISSING = Unanswered("missing", "could not X: there is no x")

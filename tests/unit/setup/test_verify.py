@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,6 +18,7 @@ from ascendboot.setup.verify import (
     verification_command,
 )
 from ascendboot.transport.api import Effect, Result
+from ascendboot.value import replace
 from tests.unit.checks import well
 from tests.unit.setup.here import node_here
 

@@ -6,7 +6,6 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from ascendboot.supervise.checkpoints import (
     newest,
     resume_words,
 )
+from ascendboot.value import replace
 from tests.here import Here
 
 D = "/ckpt"

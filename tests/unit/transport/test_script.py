@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from ascendboot.transport.script import (
     compile_script,
     launch_line,
 )
+from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport
 
 LIST = Command(argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from ascendboot.checks.finding import Findings
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.job import FirstFailure, JobReport, JobState
 from ascendboot.model.names import fold
+from ascendboot.value import asdict, replace
 from templates.scripts.meet import shown
 from tests.unit.checks.collective.ranks import (
     DIGEST,
@@ -90,7 +90,7 @@ def at(stage: str, ranks: Iterable[int] = range(4), **changes: Any) -> dict[int,
 
 def ended(rank: int, exit_code: int, signal: int | None = None, **changes: Any) -> JobReport:
     """The report of a preflight that this rank ended first."""
-    failure = FirstFailure(**vars(end(rank, exit_code, signal)), message="", log="rank.log")
+    failure = FirstFailure(**asdict(end(rank, exit_code, signal)), message="", log="rank.log")
     return report(exit_code, first_failure=failure, **changes)
 
 

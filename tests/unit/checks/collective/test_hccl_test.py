@@ -8,7 +8,6 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import MPIRUN, Placement, Slot
 from ascendboot.model.job import CauseKind, JobCause, JobReport, JobState
 from ascendboot.templates import installed_templates
+from ascendboot.value import replace
 from tests.unit.checks.collective.ranks import report
 from tests.unit.checks.well import node
 from tests.unit.launch.request import REQUEST, TORCHRUN

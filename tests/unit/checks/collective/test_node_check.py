@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from ascendboot.checks.collective.node_check import (
 )
 from ascendboot.model.cluster import Placement
 from ascendboot.model.job import JobReport, JobState
+from ascendboot.value import replace
 from tests.unit.checks.collective.ranks import SLOTS, report
 from tests.unit.launch.request import REQUEST
 

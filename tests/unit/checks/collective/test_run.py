@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 import pytest
 
 from ascendboot.checks.collective.run import chosen_way, lacks, no_library, preflight_plan
 from ascendboot.launch.plan import LaunchRequest
+from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 

@@ -1,0 +1,53 @@
+"""The base of all values, and how values become JSON and are read from it."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import IPv4Network
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+from msgspec import Struct, ValidationError, convert, field, to_builtins
+from msgspec.structs import asdict, astuple, replace
+from typing_extensions import dataclass_transform
+
+__all__ = ["Struct", "Value", "as_json", "asdict", "astuple", "field", "from_json", "replace"]
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Value(Struct, frozen=True):
+    """A frozen record with named fields, equal to another one of its class with equal fields."""
+
+
+def as_json(value: object) -> Any:  # noqa: ANN401 (a part of a JSON document)
+    """Return a value as it is in a JSON document, with its fields as members."""
+    return json.loads(json.dumps(to_builtins(value, enc_hook=_text)))
+
+
+def from_json(document: object, kind: type[T], *, strict: bool = True) -> T:
+    """Read what `as_json` returned; unknown members are left out.
+
+    Unless `strict`, a text that shows a number can stand for it.
+
+    Raises:
+        ValueError: the document has another form; its text says where and why.
+    """
+    try:
+        return convert(document, kind, strict=strict, str_keys=True, dec_hook=_of_text)
+    except ValidationError as error:
+        why, _, where = str(error).partition(" - at `$")
+        raise ValueError(": ".join(filter(None, (where.strip(".`"), why)))) from error
+
+
+def _text(value: object) -> str:
+    if isinstance(value, PurePath | IPv4Network):
+        return str(value)
+    raise NotImplementedError
+
+
+def _of_text(kind: type[T], text: Any) -> T:  # noqa: ANN401 (any part of a JSON document)
+    if issubclass(kind, PurePath | IPv4Network):
+        return kind(text)
+    raise NotImplementedError
