@@ -164,6 +164,20 @@ def test_hostile_16_bare_containers_are_told_by_what_they_lack(operator: Operato
     assert gone.endswith("Make its working directory again: docker exec -w / rec-sdk mkdir -p ….")
 
 
+NO_SHELL = "User root not allowed because shell /no/shell does not exist"
+
+
+def test_item_16_a_login_that_fails_quotes_the_log_of_the_clusters_sshd(operator: Operator) -> None:
+    """podman needs no login shell in the container, sshd does."""
+    operator.inside("lab-2", "sed -i '/^root:/s|[^:]*$|/no/shell|' /etc/passwd")
+    stated = str(operator.lab.inventory)
+    for ended in (operator.setup(), operator.call("check", "--json", "--inventory", stated)):
+        assert ended.code == 1
+        [told] = [detail for detail in ended.details("failed") if "could not log in" in detail]
+        assert told.startswith("lab-2: could not log in from lab-1: ")
+        assert f'its sshd.log says "{NO_SHELL}"' in told
+
+
 IS_FREE = f"flock -n {BASE}/lock echo free || echo held by $(cat {BASE}/lock)"
 
 

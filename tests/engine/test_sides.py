@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from ascendboot.facts.parsers.system import Engines, Listener
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import ContainerExec, Trust
 from ascendboot.model.report import Outcome, Report
+from ascendboot.transport.api import Command
 from ascendboot.value import replace
-from tests.engine.simulated import BASE, SimulatedNode, Simulation, running
+from tests.engine.simulated import BASE, SimulatedNode, Simulation, network, running
 from tests.fake_transport import Answer
 from tests.unit.checks import well
 
@@ -191,3 +194,31 @@ def test_a_change_of_ssh_via_needs_a_reset() -> None:
     back.cluster = replace(back.cluster, ssh_via="sshd")
     blocked = {r.detail for r in back.walk().results if r.outcome is Outcome.BLOCKED}
     assert blocked == {left.format("on the host side", "engine")}
+
+
+ENDED = "Connection reset by 198.18.0.2 port 12345"
+COMPLAINT = 'chroot("/run/sshd"): Operation not permitted [preauth]'
+
+
+@pytest.mark.parametrize("via", ["sshd", "engine"])
+def test_item_16_a_login_that_fails_quotes_the_log_of_the_sshd_that_refused_it(via: str) -> None:
+    cluster = via_engine() if via == "engine" else Simulation.with_containers(2)
+    assert cluster.walk().exit_code == 0
+    first, second = cluster.nodes
+    failed = base64.b64encode(ENDED.encode()).decode()
+    first.work.broken["log in from the primary"] = Answer(f"lab-2 255  {failed}\n")
+
+    def log(command: Command) -> str | None:
+        if f"-- {BASE}/sshd/sshd.log " in command.argv[2]:
+            return f"root:x:0:0::/root:/bin/bash\n{COMPLAINT}\n"
+        return network(command)
+
+    for side in (first, first.work, second, second.work):
+        side.broken["read the log of the cluster's sshd"] = Answer()
+    of_sshd = second if via == "engine" else second.work
+    of_sshd.broken.clear()
+    of_sshd.rule = log
+    for report in (cluster.walk(), cluster.check()):
+        [told] = [r.detail for r in report.results if (r.node, r.step) == ("lab-2", "login")]
+        assert told.startswith(f"lab-2: could not log in from lab-1: {ENDED}; its sshd.log says ")
+        assert f'"{COMPLAINT}"' in told

@@ -88,15 +88,16 @@ def test_why_bash_cannot_run_is_quoted(host: Host) -> None:
 def test_hostile_16_missing_programs_of_a_container_are_found_by_running_bash_in_it(
     host: Host,
 ) -> None:
-    """The script for the container runs here, with a PATH that lacks two programs."""
+    """The script for the container runs here, with a PATH that lacks three programs."""
     few = host.folder / "few"
     few.mkdir()
-    for name in {name for names in PROGRAMS.values() for name in names} - {"find", "setsid"}:
+    lacking = ("tail", "find", "setsid")
+    for name in {name for names in PROGRAMS.values() for name in names} - {*lacking}:
         (few / name).symlink_to("/bin/true")
     # exec -e BASH_ENV= NAME bash -c PROGRAM - WORDS; nothing but `few` is on its PATH
     runs = f'PATH={few}; exec /bin/bash -c "${{7/:*sbin/}}" "${{@:8}}"'
     docker = host.engine("docker", inspect=told("running"), runs=runs)
-    assert (host.found().engine, host.found().lacks) == (docker, ("find", "setsid"))
+    assert (host.found().engine, host.found().lacks) == (docker, lacking)
     assert container_exec(node(1, container="rec-sdk"), host.ask("docker")) is None
 
 

@@ -106,6 +106,20 @@ def test_every_section_is_parsed() -> None:
     assert well.value(answer).device_ids == (5, 10)
 
 
+def test_item_17_devices_grants_limits_and_label_are_those_of_the_process(here: Here) -> None:
+    (here.folder / "davinci5").symlink_to("/dev/null")
+    (here.folder / "environ").write_bytes(b"A=1\0ASCEND_VISIBLE_DEVICES=4-5\0B=2\0")
+    (here.folder / "label").write_bytes(b"docker-default (enforce)\n\0")
+    script = SURROUNDINGS.replace("/dev/davinci[", f"{here.folder}/davinci[")
+    script = script.replace("#/dev/", f"#{here.folder}/").replace(
+        "/proc/1/environ", f"{here.folder}/environ"
+    )
+    script = script.replace("/proc/self/attr/current", f"{here.folder}/label")
+    seen = well.value(understood(run(here, f"ulimit -l 32\n{script}")))
+    assert (seen.device_ids, seen.visible, seen.memlock_kib) == ((5,), "4-5", 32)
+    assert seen.label == "docker-default (enforce)"
+
+
 @pytest.mark.parametrize("memlock", ["", "much", "9" * 5000])
 def test_a_limit_that_is_not_a_number_is_refused(memlock: str) -> None:
     assert isinstance(understood(sections(memlock=memlock)), Unanswered)

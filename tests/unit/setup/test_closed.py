@@ -160,6 +160,11 @@ def test_folders_above_the_home_of_a_user_are_not_checked() -> None:
     assert seen == [set(), {str(home)}, {str(home), str(team / "link")}]
 
 
+def test_item_12_a_lock_ends_a_minute_after_the_last_data_of_its_holder() -> None:
+    wish = locks("lab", "me")
+    assert all("60" in fact.command.argv for fact in (wish.on_host, wish.inside))
+
+
 def test_nobody_else_may_open_the_lock(base: Path) -> None:
     """Who can read it can lock it and so block every setup."""
     (base / "lock").chmod(0o644)

@@ -13,7 +13,7 @@ from ascendboot.errors import CommandError
 from ascendboot.model.cluster import Node
 from ascendboot.transport import login_session
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.connection import Connection
+from ascendboot.transport.connection import Connection, Keepalive
 from ascendboot.transport.login_session import (
     REPORT_AFTER_S,
     Session,
@@ -22,6 +22,10 @@ from ascendboot.transport.login_session import (
     Waits,
 )
 from tests.unit.transport.builders import node
+
+
+def test_item_03_waits_are_reported_and_silent_servers_are_lost_after_30_s() -> None:
+    assert (REPORT_AFTER_S, Keepalive().silent_s) == (30.0, 30.0)
 
 
 def test_item_03_a_wait_without_progress_is_reported_once() -> None:
