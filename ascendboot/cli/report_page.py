@@ -26,9 +26,17 @@ from ascendboot.templates import installed_templates
 from ascendboot.value import Value, as_json, field
 
 _FAILED: Final = (Outcome.FAILED, Outcome.BLOCKED, Outcome.UNREACHABLE)
-_DEVICES: Final = re.compile(r"\bdevices? ([0-9][0-9,-]{0,200})")
+_DEVICES: Final = re.compile(
+    r"(?:([\w.-]{1,64}) )?(?<!has )(?<!have )\bdevices? ([0-9][0-9,-]{0,200})(?: of ([\w.-]+))?"
+)
+"""A node that stands directly beside its devices is the only one that is meant."""
 _LINK: Final = re.compile(r"\blinks?\b")
-_VERSION: Final = re.compile(r"^@@ (\w+)_version \d+ \d+\n([^\n@]\S.*)$", re.MULTILINE)
+_VERSION: Final = re.compile(
+    r"^@@ (\w+)_version \d+ \d+\n(?:(?!@@ ).*\n)*?(?:v(?=\d))?([A-Za-z_() ]*\d+\.\S.*)$",
+    re.MULTILINE,
+)
+"""The first line with a version: sshd before 9.2 refuses `-V` first, libraries print warnings."""
+_ODD: Final = ": not on all nodes"
 _DRIVER: Final = re.compile(r"^\| npu-smi \S+ +Version: (\S+)", re.MULTILINE)
 _MOST_RANKS: Final = 512
 """Rows of the timeline of ranks; those of the cause come first."""
@@ -210,8 +218,9 @@ def _inventory(known: Known) -> list[list[str]]:
             found = [("driver", version) for version in _DRIVER.findall(text)]
             for name, version in (*found, *_VERSION.findall(text)):
                 versions[name, version.strip()].add(node)
+    everywhere = set().union(*versions.values())
     rows += [
-        [f"version of {name}", f"{version} ({fold(nodes)})"]
+        [f"version of {name}", f"{version} ({fold(nodes)}){_ODD * (nodes != everywhere)}"]
         for (name, version), nodes in sorted(versions.items())
     ]
     return [row for row in rows if row[1]]
@@ -247,15 +256,16 @@ def _bad_devices(
     devices: dict[str, set[int]] = defaultdict(set)
     links: dict[str, set[int]] = defaultdict(set)
     for nodes, text in texts:
-        ids: set[int] = set()
-        for word in _DEVICES.findall(text):
+        for before, word, after in _DEVICES.findall(text):
+            ids: set[int] = set()
             for part in word.strip(",-").split(","):
                 first, _, last = part.partition("-")
                 if first.isdigit() and int(last or first) - int(first) < _MOST_DEVICES:
                     ids |= set(range(int(first), int(last or first) + 1))
-        for node in expand_list(nodes.rstrip(":")) if ids else ():
-            devices[node] |= ids
-            links[node] |= ids if _LINK.search(text) else set()
+            names = set(expand_list(nodes.rstrip(":")))
+            for node in names & {before, after} or names:
+                devices[node] |= ids
+                links[node] |= ids if _LINK.search(text) else set()
     return devices, links
 
 
@@ -334,6 +344,8 @@ def _timeline(known: Known) -> dict[str, Any]:
         times = end.times or RankTimes()
         if times.silent_s:
             words = f"{words}; at most {span(times.silent_s)} without output"
+        elif times.started and not times.first_output:
+            words = f"{words}; no output"
         at = {name: percent(getattr(times, name)) for name in _MOMENTS}
         at["silent"] = round(100 * (times.silent_s or 0.0) / whole, 2)
         shown = {name: _since(getattr(times, name), began) for name in _MOMENTS}

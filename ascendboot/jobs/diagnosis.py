@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from enum import IntEnum
 from pathlib import Path
@@ -397,8 +397,10 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
     """
     losers = [one for one in ranks if one.peer is not None]
     quiet = [one for one in ranks if one.peer is None and one.own is None]
-    found = _named({one.rank: one.peer.missing for one in losers if one.peer}, quiet)
-    # An error of its own explains why a rank or node is missing that the launcher names.
+    # An error of a rank's own explains why that rank or its node is missing.
+    failed = {one.node for one in ranks if one.own is not None}
+    of_peers = {one.rank: one.peer.missing for one in losers if one.peer}
+    found = _named(of_peers, quiet, explained=failed)
     named = [one for one in ranks if one.rank in launcher.ranks or one.node in launcher.nodes]
     if not found and any(one.has_failed for one in ranks) and not any(one.own for one in named):
         found = _named({-1: launcher}, quiet, by="launcher.log")
@@ -441,15 +443,21 @@ def _by_stacks(candidates: Sequence[RankEvidence]) -> MissingRanks | None:
 
 
 def _named(
-    named: Mapping[int, Named], quiet: Sequence[RankEvidence], *, by: str = ""
+    named: Mapping[int, Named],
+    quiet: Sequence[RankEvidence],
+    *,
+    explained: Container[str] = (),
+    by: str = "",
 ) -> MissingRanks | None:
     """Return the ranks without an error that others name.
 
-    A name by number or device counts before a name by node. `named` is what each rank names; `by`
-    is the file that names them if no rank does.
+    A name by number or device counts before a name by node, and a name of the nodes `explained`
+    does not count. `named` is what each rank names; `by` is the file that names them if no rank
+    does.
     """
     by_rank = {n: {one.rank for one in quiet if one.rank in it.ranks} for n, it in named.items()}
-    by_node = {n: {one.rank for one in quiet if one.node in it.nodes} for n, it in named.items()}
+    unclear = [one for one in quiet if one.node not in explained]
+    by_node = {n: {one.rank for one in unclear if one.node in it.nodes} for n, it in named.items()}
     for names, are_all_meant in ((by_rank, True), (by_node, False)):
         namers = [rank for rank, ranks in names.items() if ranks]
         if not namers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from functools import partial
 from html.parser import HTMLParser
@@ -33,6 +34,7 @@ from ascendboot.model.secrets import masked
 from ascendboot.supervise.core import Core
 from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.policy import Limits
+from ascendboot.templates import installed_templates
 from ascendboot.value import asdict, replace
 from tests.unit.cli.calls import called
 
@@ -239,7 +241,7 @@ def test_what_a_hostile_node_printed_is_text_and_nothing_is_loaded_or_run() -> N
         job=replace(failed(job, rank=1, words=HOSTILE), notes=(HOSTILE,)),
         results=(result("atlas-01", HOSTILE, HOSTILE),),
         results_of=HOSTILE,
-        outputs={"atlas-01": [f"@@ x_version 0 9\n{HOSTILE}\n"]},
+        outputs={"atlas-01": [f"@@ x_version 0 9\n1.2 {HOSTILE}\n"]},
         files={HOSTILE: 1},
     )
     values = legible(page_values(seen), lambda text: text)
@@ -249,6 +251,7 @@ def test_what_a_hostile_node_printed_is_text_and_nothing_is_loaded_or_run() -> N
     assert not [
         name for name, _ in found.attributes if name.startswith("on") or name in ("src", "style")
     ]
+    assert ["version of x", f"1.2 {HOSTILE} (atlas-01)"] in values["inventory"]
     assert {value for name, value in found.attributes if name == "href" and value} <= {
         f"#{part}" for part in ("verdict", "cluster", "timeline", "findings", "inventory", "files")
     }
@@ -266,6 +269,113 @@ def test_secrets_and_control_characters_are_in_no_text() -> None:
     assert "planted-secret" not in text
     assert "\x1b" not in text
     assert "***" in text
+
+
+def bad_devices(*findings: tuple[tuple[str, ...], str]) -> list[tuple[str, int]]:
+    results = [result(node, text) for nodes, text in findings for node in nodes]
+    values = page_values(known(cluster(), results=tuple(results), results_of="check-1"))
+    nodes = values["cluster"]["nodes"]
+    return [
+        (node["node"], device["device"])
+        for node in nodes
+        for device in node["devices"]
+        if device["level"] == "error"
+    ]
+
+
+def test_of_two_nodes_only_the_device_named_with_each_is_bad() -> None:
+    pair, both = ("atlas-05", "atlas-06"), ("atlas-11", "atlas-12")
+    twice = "device IP 198.51.100.1 is used twice: atlas-05 device 1 and atlas-06 device 4"
+    unreached = (
+        "device 0 of atlas-11 (198.51.100.2) cannot reach device 7 of atlas-12 (198.51.100.3)"
+    )
+    assert bad_devices((pair, twice)) == [("atlas-05", 1), ("atlas-06", 4)]
+    assert bad_devices((both, unreached)) == [("atlas-11", 0), ("atlas-12", 7)]
+    assert bad_devices((pair, "the link of devices 2-3 is down")) == [
+        (node, device) for node in pair for device in (2, 3)
+    ]
+    assert bad_devices((("atlas-16",), "15 nodes have devices 0-7, atlas-16 has 0-3")) == []
+
+
+def versions(**outputs: str) -> list[list[str]]:
+    by_node = {f"atlas-0{name[-1]}": [text] for name, text in outputs.items()}
+    values = page_values(known(cluster(2, 1), outputs=by_node))
+    return [row for row in values["inventory"] if row[0].startswith("version of ")]
+
+
+OLD_SSHD = "unknown option -- V\nOpenSSH_8.9p1 Ubuntu-3\nusage: sshd [-46DdeiqTt]"
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "shown"),
+    [
+        ("sshd", OLD_SSHD, ["OpenSSH_8.9p1 Ubuntu-3"]),
+        ("horovod", "2026-11-23 01:02: W: no AVX2\nv0.28.1", ["0.28.1"]),
+        ("mpirun", "mpirun (Open MPI) 4.1.5\n\nReport bugs to x 1.2", ["mpirun (Open MPI) 4.1.5"]),
+        ("python", "Traceback (most recent call last):\n@@ disk 0 3\n4.5", []),
+    ],
+)
+def test_a_version_is_the_first_line_that_holds_one(
+    name: str, printed: str, shown: list[str]
+) -> None:
+    rows = versions(node1=f"@@ {name}_version 0 9\n{printed}\n@@ end 0 0\n\n")
+    assert rows == [[f"version of {name}", f"{version} (atlas-01)"] for version in shown]
+
+
+def test_a_version_that_not_all_nodes_have_stands_out() -> None:
+    section = "@@ {}_version 0 9\n{}\n"
+    first = section.format("cann", "8.1.RC1") + section.format("torch", "2.5.1")
+    rows = versions(node1=first, node2=section.format("cann", "8.0.RC3"))
+    assert rows == [
+        ["version of cann", "8.0.RC3 (atlas-02): not on all nodes"],
+        ["version of cann", "8.1.RC1 (atlas-01): not on all nodes"],
+        ["version of torch", "2.5.1 (atlas-01): not on all nodes"],
+    ]
+    assert versions(node1=first, node2=first)[0] == ["version of cann", "8.1.RC1 (atlas-[01-02])"]
+    values = page_values(known(cluster(2, 1), outputs={"atlas-01": [first], "atlas-02": ["4.1"]}))
+    assert 'class="odd"' not in page(values)
+    values["inventory"] += rows
+    assert page(values).count('<dd class="odd">') == len(rows)
+
+
+def test_a_rank_that_printed_nothing_is_named_so() -> None:
+    seen = failed_on_16()
+    assert seen.job
+    ends = list(seen.job.ranks)
+    ends[100] = replace(ends[100], times=RankTimes(started=at(1.0), ended=at(61.0)))
+    values = page_values(replace(seen, job=replace(seen.job, ranks=tuple(ends))))
+    assert values["timeline"]["rows"][100]["words"] == "ended with 143; no output"
+
+
+def test_long_names_of_nodes_are_told_apart_and_devices_without_ranks_have_their_ids() -> None:
+    of = cluster(2, 2)
+    nodes = tuple(replace(node, name=f"training-cluster-east-{node.name}") for node in of.nodes)
+    text = page(page_values(known(replace(of, nodes=nodes, primary_name=nodes[0].name))))
+    assert "…east-atlas-01<title>training-cluster-east-atlas-01: ok" in text
+    assert "…east-atlas-02<title>" in text
+    assert "Each square is a device with its id" in text
+    assert [text.count(f">{device}</text>") for device in (0, 1)] == [2, 2]
+
+
+def luminance(colour: str) -> float:
+    full = "".join(digit * 2 for digit in colour) if len(colour) == 3 else colour
+    parts = [int(full[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_texts_and_lines_contrast_with_what_is_behind_them_in_each_scheme() -> None:
+    style = (installed_templates() / "report/report.css").read_text()
+    schemes = [dict(re.findall(r"--([\w-]+): #(\w+)", part)) for part in style.split(":root")[1:]]
+    assert len(schemes) == 3
+    texts = ("ink", "soft", "error", "warning", "ok")
+    pairs = [(text, behind, 4.5) for text in texts for behind in ("paper", "shade")]
+    pairs += [(f"on-{level}", level, 4.5) for level in ("error", "warning", "ok")]
+    pairs += [(shape, "paper", 3.0) for shape in ("link", "bar")]
+    for names in schemes:
+        for one, other, least in pairs:
+            dark, light = sorted((luminance(names[one]), luminance(names[other])))
+            assert (light + 0.05) / (dark + 0.05) >= least, (one, other, names)
 
 
 def test_a_job_without_a_report_and_a_cluster_without_anything() -> None:
@@ -298,7 +408,9 @@ def test_generations_of_a_supervised_job_are_on_a_timeline() -> None:
         (0.0, 75.0, 137),
         (75.0, 25.0, 0),
     ]
-    assert "g2 on atlas-01" in page(values)
+    text = page(values)
+    assert "g2 on atlas-01" in text
+    assert (text.count("30 s ✕</div>"), text.count("10.0 s ✕</div>")) == (1, 0)
 
 
 def test_a_bundle_is_masked_bounded_and_says_what_it_lacks(tmp_path: Path) -> None:

@@ -331,6 +331,16 @@ def test_an_own_error_is_doubted_where_the_others_name_another() -> None:
     assert judged(*seen).unsure == ("rank 3 may have failed first: ranks 0,2 report it missing")
 
 
+def test_an_own_error_explains_why_its_node_is_missing() -> None:
+    lost_node = [peer(n, 10.5, nodes=("a-1",)) for n in (2, 3)]
+    of_node = [*lost_node, *(ended(n, 143, 11.0) for n in (2, 3))]
+    cause = judged(ended(0, 139, 10.0), own(0, "Segmentation fault"), ended(1, 143, 11.0), *of_node)
+    assert (cause.ranks, cause.unsure) == ((0,), "")
+    of_rank = peer(3, 10.5, 1, nodes=("a-1",))
+    cause = judged(ended(0, 139, 10.0), own(0, "Segmentation fault"), *of_node, of_rank)
+    assert cause.unsure == "rank 1 may have failed first: rank 3 reports it missing"
+
+
 def test_no_rank_failed_before_it_was_ended() -> None:
     assert first_cause(evidence(ended_by_us(0, 143, 10.0), ended(1, 0, 9.0))) is None
     assert first_cause(RANKS) is None
