@@ -90,6 +90,7 @@ class Node(Value, kw_only=True):
     """Environment variables of its ranks only; they override those of the cluster."""
 
     def __hash__(self) -> int:
+        """Without `env`, which has none."""
         return hash((self.name, self.address))
 
     @property
