@@ -64,6 +64,7 @@ BELOW = {
         "supervise",
     },
     "supervise": {"value", "errors", "model", "templates", "transport", "facts"},
+    "export": {"value", "errors", "inventory", "model", "templates"},
 }
 
 

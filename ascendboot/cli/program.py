@@ -44,6 +44,7 @@ _NOT_BEHIND: Final = dict.fromkeys(
     "Invoke reads it only before the verb; move it there, or leave it out",
 )
 """Flags of Invoke that work only without a verb, or before it."""
+_WITH_SCRIPT: Final = ("train", "export.volcano")
 _FORMATS: Final = ("flat", "nested", "json")
 
 
@@ -98,10 +99,10 @@ class CarefulProgram(Program):
         for name, why in (_REFUSED | _NOT_BEHIND).items():
             if name in behind | useless or (name in _REFUSED and name in given):
                 _refuse(f"--{name}: not accepted: {why}", self.tasks)
-        if self.core.remainder and not any(verb.name == "train" for verb in self.tasks):
+        if self.core.remainder and not any(verb.name in _WITH_SCRIPT for verb in self.tasks):
             _refuse(
-                f"-- {self.core.remainder}: not accepted: only train passes words after -- to a "
-                "script; leave out --",
+                f"-- {self.core.remainder}: not accepted: only {' and '.join(_WITH_SCRIPT)} pass "
+                "words after -- to a script; leave out --",
                 self.tasks,
             )
 
@@ -215,7 +216,7 @@ _VERBS = {"setup": "setup", "check": "setup"} | {
 _VERBS["report"] = "report_file"
 _VERBS |= dict.fromkeys(("quarantine", "release", "resize", "events"), "operate")
 """The module of each verb."""
-_GROUPS = ("lab", "ranktable", "topology")
+_GROUPS = ("export", "lab", "ranktable", "topology")
 _ONLY_TELL = {
     *("--list", "-l", "--help", "-h", "--version", "-V"),
     *("--complete", "--print-completion-script"),

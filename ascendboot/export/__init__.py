@@ -1,0 +1,1 @@
+"""Jobs of an inventory as other systems describe them, and the way back."""

@@ -1,0 +1,215 @@
+"""The job of an inventory as YAML of a VolcanoJob."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from ascendboot.errors import UsageError
+from ascendboot.inventory.load import load, shown
+from ascendboot.inventory.messages import validate
+from ascendboot.inventory.yaml import Mark, read
+from ascendboot.model.cluster import Cluster
+from ascendboot.model.names import names_file_here
+from ascendboot.model.secrets import is_secret_value
+from ascendboot.templates import installed_templates, script
+from ascendboot.value import Value, replace
+
+Profile = Literal["lite", "cabinet", "mindcluster"]
+PROFILES: tuple[Profile, ...] = ("lite", "cabinet", "mindcluster")
+ANNOTATION = "ascendboot/inventory"
+"""Holds the keys that Kubernetes has no field for."""
+_ROUTED, _LONGEST_JOB, _LONGEST_POD = 3, 52, 63
+
+
+class Job(Value, kw_only=True):
+    """What an inventory does not state of a job in Kubernetes."""
+
+    script: str
+    args: tuple[str, ...] = ()
+    profile: Profile = "lite"
+    image: str
+    name: str | None = None
+    namespace: str = "default"
+    queue: str = "default"
+    max_retry: int | None = None
+    """How often Volcano starts the job again; None: never."""
+    region: str | None = None
+    """Where the vendor's cloud has the script of cabinet routing."""
+
+
+def export(path: Path, job: Job) -> tuple[str, list[str]]:
+    """The YAML of a job on the cluster of an inventory, and what it does not carry over.
+
+    Raises:
+        InventoryError: the inventory is invalid.
+        UsageError: the job cannot be exported.
+    """
+    cluster, sheet = load(path, with_own_table=False), read(path, file=shown(path))
+    keys, inventory = facts()["keys"], validate(sheet)
+    cluster = replace(cluster, mpi_args=tuple(inventory.launcher.mpi_args))  # without a firewall's
+    kept = inventory.model_dump(mode="json", exclude_unset=True, include=keys["kept"])
+    marks = dict(reversed([*stated(sheet.data, sheet.mark)]))
+    reasons = {key: why for why, left in keys["left"].items() for key in left if key in marks}
+    notes = [
+        f"{sheet.file}:{marks[key].line}: {marks[key].path}: left out: {reasons[key]}"
+        for key in sorted(reasons, key=lambda key: marks[key].line)
+    ]
+    values, own_notes = _values(cluster, job)
+    if kept:
+        own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this"
+    values |= {"annotation": ANNOTATION, "kept": json.dumps(kept) if kept else ""}
+    text = template("job.yaml.j2").render(values, cluster=cluster, job=job)
+    problems = [*refusals(yaml.safe_load(text)["items"][-1])]
+    if any(secret in text for secret in cluster.secrets):
+        problems.append("the value of a secret variable stands elsewhere, too: choose another")
+    _refuse(cluster, problems)
+    return text, notes + [f"{cluster.source}: {key}: {what}" for key, what in own_notes.items()]
+
+
+def _refuse(cluster: Cluster, problems: Iterable[str]) -> None:
+    lines = [f"{cluster.source}: could not be exported: {text}" for text in problems]
+    if lines:
+        raise UsageError(*lines)
+
+
+def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, str]]:
+    """What the template needs besides cluster and job, and notes by key."""
+    product = f" {cluster.product}" if job.profile == "mindcluster" else ""
+    known, name = facts()["clusters"].get(job.profile + product), job.name or label_of(cluster.name)
+    mode, launcher, driver = cluster.resource_mode, cluster.launcher, facts()["driver"]
+    if launcher == "auto":
+        launcher = "torchrun" if mode == "root-info" else "mpirun"
+    is_cabinet, has_region = job.profile == "cabinet", bool(job.region)
+    is_routed = is_cabinet and len(cluster.nodes) >= _ROUTED
+    has_table = mode != "root-info" or is_cabinet
+    counts = {node.device_count or len(node.devices) for node in cluster.nodes}
+    is_here = names_file_here(job.script)
+    bad_words = [w for w in job.args if is_secret_value(w) or re.search("[\ud800-\udfff]", w)]
+    problems = {
+        "product: is auto: state it; MindCluster's labels differ by product": known is None,
+        "--region: is missing: cabinet routing loads its script there": is_routed
+        and not has_region,
+        "launcher.kind: is not torchrun, which cabinet routing needs": is_cabinet
+        and launcher != "torchrun",
+        "devices: differ, or are not stated: state `defaults: {devices: 8}`": counts == {0}
+        or len(counts) > 1,
+        f"{job.script}: is here, not in the pods: name it as seen from code.path": is_here,
+        "an argument is not UTF-8, or a secret, which belongs under `env`: change it": bad_words,
+    }
+    _refuse(cluster, (text for text, is_so in problems.items() if is_so))
+    container = label_of(cluster.primary.container or "worker")
+    of_env, notes = _env(cluster)
+    own = dict.fromkeys((*filter(None, [cluster.code_path]), *cluster.data))
+    mounts = driver | {f"data-{n}": path for n, path in enumerate(own)}
+    if cluster.checkpoint and cluster.checkpoint.dir not in own:
+        mounts |= {"ascendboot-checkpoint": cluster.checkpoint.dir}
+    folders = ", ".join(path for volume, path in mounts.items() if volume not in driver)
+    same_container = {container} == {node.container for node in cluster.nodes}
+    same_mode = mode == ("rank-table" if has_table else "root-info")
+    notes |= {
+        "cluster": "" if name == cluster.name else f"the job is called {name}",
+        "launcher.kind": f"auto becomes {launcher}" if cluster.launcher == "auto" else "",
+        "resources.mode": "" if same_mode else f"{mode} becomes rank-table",
+        "nodes": "too few for cabinet routing" if is_cabinet and not is_routed else "",
+        "container": "" if same_container else f"ranks run in the container {container}",
+        "code.path": "" if cluster.code_path else f"not stated: the image must have {job.script}",
+        folders: "on every server of Kubernetes; or replace hostPath by a claim",
+    }
+    words = (launcher, *cluster.mpi_args, "--", cluster.python, job.script, *job.args)
+    values = {**known, **of_env, "name": name, "container": container, "launcher": launcher}
+    values |= {"routed": is_routed, "has_table": has_table, "devices": max(counts)}
+    values |= {"start": script("volcano-start.sh"), "args": [_literal(word) for word in words]}
+    return values | {"mounts": mounts}, {key: what for key, what in notes.items() if key and what}
+
+
+def _env(cluster: Cluster) -> tuple[dict[str, object], dict[str, str]]:
+    """The variables that all pods have, the names of secrets among them, and notes."""
+    envs = [cluster.env_of(node) for node in cluster.nodes]
+    common = [n for n, value in envs[0].items() if all(env.get(n) == value for env in envs)]
+    common = [name for name in common if name not in facts()["variables"]]
+    left = ", ".join(sorted({name for env in envs for name in env}.difference(common)))
+    secrets = [name for name in common if cluster.is_secret(name, envs[0][name])]
+    plain = {name: _literal(envs[0][name]) for name in common if name not in secrets}
+    notes = {f"env {left}": "left out: differs between nodes, or the pod sets it"} if left else {}
+    if secrets:
+        notes[f"env {', '.join(secrets)}"] = "secret: create the Secret that the YAML names"
+    return {"env": plain, "secrets": secrets}, notes
+
+
+def _literal(word: str) -> str:
+    """A word in which Kubernetes replaces no $(NAME)."""
+    return word.replace("$", "$$")
+
+
+def label_of(name: str) -> str:
+    """A name as Kubernetes takes it."""
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def stated(value: object, mark: Mark, key: str = "") -> Iterator[tuple[str, Mark]]:
+    """Every key in an inventory as `kubernetes.yaml` calls it, with its place."""
+    yield f"{key}[]" if isinstance(value, list) else key, mark
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        is_node = key in ("nodes", "groups") or (name == "defaults" and not key)
+        yield from stated(inner, mark.at(name), "node" if is_node else f"{key}.{name}".lstrip("."))
+
+
+def refusals(job: Mapping[str, Any]) -> Iterator[str]:
+    """Why Volcano's webhook, which checks more than the CRD, would refuse a job."""
+    name, spec, known = str(job["metadata"]["name"]), job["spec"], facts()["webhook"]
+    tasks = spec.get("tasks", [])
+    names = [str(task["name"]) for task in tasks]
+    pods = [f"{name}-{task['name']}-{task['replicas'] - 1}" for task in tasks]
+    is_long = len(name) > _LONGEST_JOB or any(len(pod) > _LONGEST_POD for pod in pods)
+    if is_long or not all(re.fullmatch(known["name"], each) for each in (name, *names)):
+        yield f"name: {name} is too long, or not lower case, digits and -: choose another"
+    if not tasks or len(set(names)) < len(names):
+        yield "tasks: there is none, or two have one name: give each its own"
+    if spec["minAvailable"] > sum(task["replicas"] for task in tasks):
+        yield "minAvailable: is more than all replicas: make them equal"
+    for policies in (of.get("policies", []) for of in (spec, *tasks)):
+        events = [
+            e for p in policies for e in p.get("events", [p["event"]] if "event" in p else [])
+        ]
+        if any(({"event", "events"} & {*p} != set()) == bool(p.get("exitCode")) for p in policies):
+            yield "policies: each needs either events or an exit code that is not 0"
+        if len(set(events)) < len(events) or ("*" in events and events[1:]):
+            yield "policies: an event stands twice, or beside *: keep one"
+        if odd := ({*events} - {*known["events"]}) | (
+            {p["action"] for p in policies} - {*known["actions"]}
+        ):
+            yield f"policies: {', '.join(sorted(odd))}: is no event or action that Volcano accepts"
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """The contents of `kubernetes.yaml`."""
+    text = (files("ascendboot.export") / "kubernetes.yaml").read_bytes()
+    contents: dict[str, Any] = yaml.safe_load(text)
+    return contents
+
+
+@cache
+def template(name: str) -> Template:
+    """A template of YAML; `q` writes any text in double quotes, `yaml` any value."""
+    loader = FileSystemLoader(installed_templates() / "volcano")
+    made = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - YAML
+    made.trim_blocks = made.lstrip_blocks = made.keep_trailing_newline = True
+    made.filters["q"] = partial(_dumped, default_style='"')
+    made.filters["yaml"] = _dumped
+    return made.get_template(name)
+
+
+def _dumped(value: object, default_style: str | None = None) -> str:
+    plain = str(value) if default_style else value
+    options: dict[str, Any] = {"default_style": default_style, "sort_keys": False}
+    return str(yaml.safe_dump(plain, **options, allow_unicode=True, width=1 << 20)).strip()
