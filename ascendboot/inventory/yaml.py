@@ -186,6 +186,7 @@ def described(value: object) -> str:
 
 
 _DEEPEST = 20
+_TOO_DEEP = f"nested more than {_DEEPEST} deep; does a bracket miss its partner?"
 """No key of an inventory stands deeper; composing a deeper one would exhaust the C stack."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -264,14 +265,16 @@ def _compose(text: str, file: str, problems: list[Problem]) -> yaml.Node | None:
             if documents > 1:
                 raise _refused(file, line, "a second document (---) begins here; write one only")
             if depth > _DEEPEST:
-                what = f"nested more than {_DEEPEST} deep; does a bracket miss its partner?"
-                raise _refused(file, line, what)
+                raise _refused(file, line, _TOO_DEEP)
             if isinstance(event, yaml.AliasEvent):
                 what = f"*{event.anchor} is an alias; write it out, or use `groups`"
                 problems.append(Problem(line, "", what))
         return yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
-        raise InventoryError([_syntax(error, text).shown(file)]) from error
+        problem = _syntax(error, text)
+        if "nesting depth" in problem.text:  # PyYAML has a limit, too, since 6.0.4
+            raise _refused(file, problem.line, _TOO_DEEP) from error
+        raise InventoryError([problem.shown(file)]) from error
 
 
 def _syntax(error: yaml.YAMLError, text: str) -> Problem:
