@@ -12,7 +12,7 @@ from ascendboot.errors import UnreachableError
 from ascendboot.jobs.start import start_detached
 from ascendboot.model.job import CauseKind, JobState
 from tests.integration.launch_cluster import HEAD, LocalTransport, Screenful
-from tests.integration.test_launch_hang import HAS_SPY, LATE
+from tests.integration.test_launch_hang import LATE, SPY
 from tests.integration.two_nodes import TwoNodes
 from tests.waiting import wait_until
 
@@ -81,10 +81,15 @@ def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
     assert two.processes_of(made) == ""
 
 
+@pytest.mark.skipif(not SPY.exists(), reason="py-spy is not installed")
 def test_each_node_leaves_the_stacks_of_its_ranks_before_torchrun_ends_them(
     two: TwoNodes, python: Path
 ) -> None:
-    report = two.run(made := two.torchrun_job(python, LATE), Screenful())
+    made = two.torchrun_job(python, LATE)
+    path = f"echo 'export PATH=$PATH:{SPY.parent}' >>{made.request.base}/env/node.env"
+    for node in two.transports:
+        two.on(node, path, check=True)
+    report = two.run(made, Screenful())
     assert (report.state, report.exit_code) == (JobState.FAILED, 1)
     folder = two.first.runs / made.job_id
     stacks = {path.name: path.read_text() for path in folder.glob("*.stack")}
@@ -95,9 +100,8 @@ def test_each_node_leaves_the_stacks_of_its_ranks_before_torchrun_ends_them(
     left = two.on("lab-2", f"cd {made.job_folder} && ls -A | grep stack")
     assert left.split() == [".stacks", "rank.3.stack"]
     assert two.processes_of(made) == ""
-    if HAS_SPY:
-        assert report.cause is not None
-        assert (report.cause.kind, report.cause.ranks) == (CauseKind.LEFT, (1,))
+    assert report.cause is not None
+    assert (report.cause.kind, report.cause.ranks) == (CauseKind.LEFT, (1,))
 
 
 def test_a_cause_that_only_the_error_file_has(two: TwoNodes, python: Path) -> None:
