@@ -111,9 +111,9 @@ launcher() {
 end_agent() {
   local tick tenths=$grace idle=0
   if [ -n "$agent" ]; then
-    # torchrun notices a rank that failed here once its stacks are left: it ends the others, and logs
-    # what it saw.
-    if [ -n "$failed" ]; then tenths=$((grace + 35)); else leave_stacks "$job"; kill -TERM "$agent"; fi
+    leave_stacks "$job"
+    # torchrun then notices a rank that failed here: it ends the others, and logs what it saw.
+    if [ -n "$failed" ]; then tenths=$((grace + 15)); else kill -TERM "$agent"; fi
     # Without ranks torchrun needs a moment to log, and seconds to unload torch: do not wait for that.
     for ((tick = 0; tick < tenths && idle < 10; tick++)); do
       is_over "$agent" && break
