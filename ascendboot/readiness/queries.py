@@ -257,7 +257,11 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     if with_versions:
         parts["packages"] = (f"list the packages of {job.python}", _packages)
     if data:
-        parts["data"] = ("look for the data", _data)
+        states = "(absent|unreadable|silent) (.*)"
+        parts["data"] = (
+            "look for the data",
+            lambda sections: tuple(_rows(sections, "data", states, "a path and how it is")),
+        )
     # Only containers hide devices.
     devices = environment_query(node) if node.container and job.makes("devices") else {}
     return {**_facts(command, parts), **devices}
@@ -303,12 +307,6 @@ def _rows(sections: Sections, name: str, pattern: str, form: str) -> list[tuple[
             raise NotUnderstoodError(_SCRIPT, number, line, form)
         rows.append(match.groups(""))
     return rows
-
-
-def _data(sections: Sections) -> tuple[tuple[str, ...], ...]:
-    """The paths that cannot be read, each with its state."""
-    states = "(absent|unreadable|silent) (.*)"
-    return tuple(_rows(sections, "data", states, "a path and how it is"))
 
 
 def _packages(sections: Sections) -> Packages:

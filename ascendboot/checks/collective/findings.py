@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from signal import SIGTERM
@@ -19,7 +19,7 @@ from ascendboot.model.cluster import Slot
 from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import ranks_named
 from ascendboot.model.secrets import is_secret_name, is_secret_value
-from ascendboot.value import Value, field
+from ascendboot.value import Value, field, from_json
 
 MARK = "ascendboot-preflight "
 """Begins a note in a rank's log."""
@@ -81,21 +81,6 @@ Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
 Remark: TypeAlias = tuple[tuple[int, ...], str]
 """Ranks, and a remark about them."""
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "at": lambda name: _STAGES[_STAGES.index(name)],
-    "facts": json.loads,
-    "library": str,
-    "digests": lambda values: tuple(values or ()),
-    "wrong": lambda values: tuple(values or ()),
-    "clock": float,
-    "failed": str,
-    "after_s": float,
-    "waited": bool,
-    "silent": lambda rank: rank,
-    "measured": dict,
-}
-"""What a note may hold, and how it is read."""
-
 
 def read_notes(folder: Path, ranks: Iterable[int]) -> dict[int, RankNotes]:
     """The notes of each rank from the copies of the logs in a folder; empty without a log.
@@ -126,10 +111,13 @@ def rank_notes(text: str) -> RankNotes:
         if not mark:
             continue
         try:
-            note = json.loads(rest)
-            known |= {name: _READERS[name](value) for name, value in note.items()}
+            note = {name: value for name, value in json.loads(rest).items() if value is not None}
             if "facts" in note:
                 known["digest"] = sha256(note["facts"].encode()).hexdigest()
+                note["facts"] = json.loads(note["facts"])
+            read = from_json(note, RankNotes)
+            known |= {name: getattr(read, name) for name in note}
+            _STAGES.index(read.at)
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             tool, wanted = "the preflight's notes", "a stage and what belongs to it"
             raise NotUnderstoodError(tool, number, line[:200], wanted) from problem
@@ -137,10 +125,7 @@ def rank_notes(text: str) -> RankNotes:
     return RankNotes(**known, is_late=is_late, others=tuple(others))
 
 
-NEEDED = {
-    "mpi": "mpi4py, built with the Open MPI of mpirun",
-    "gloo": "torch with gloo",
-}
+NEEDED = {"mpi": "mpi4py, built with the Open MPI of mpirun", "gloo": "torch with gloo"}
 """What ranks need for each way to meet."""
 _CONNECT = (
     "Let all ports between the nodes through, and see with check whether they reach each other"
