@@ -30,9 +30,13 @@ if [ "$code" = 127 ]; then
 fi
 section lacks 0 "$lacks"
 opening=
-[ ! -f "$script" ] || { IFS= read -r -n 80 opening; } 2>/dev/null <"$script"
-case $opening in '#!'*) ;; *) opening= ;; esac
-section opening 0 "$opening"
+if [ -z "$script" ]; then section opening 0 ''
+elif [ ! -f "$script" ] || [ ! -r "$script" ]; then section opening 127 "there is no readable $script"
+else
+  IFS= read -r -n 80 opening <"$script"
+  case $opening in '#!'*) ;; *) opening= ;; esac
+  section opening 0 "$opening"
+fi
 section packages "$code" "$output"
 # A path on a file server that does not answer would block everything.
 out=

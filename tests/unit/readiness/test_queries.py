@@ -99,8 +99,8 @@ def test_versions_come_from_the_environment_of_the_node(stage: Path) -> None:
 def test_how_a_script_begins(stage: Path, content: bytes, opening: str) -> None:
     (stage / "run.sh").write_bytes(content)
     assert of_work(stage, script=PurePosixPath(stage / "run.sh")).opening == Answered(opening)
-    assert of_work(stage, script=PurePosixPath(stage / "none")).opening == Answered("")
-    assert of_work(stage, script=PurePosixPath(stage)).opening == Answered("")
+    for absent in (stage / "none", stage):
+        assert not of_work(stage, script=PurePosixPath(absent)).has_script
 
 
 def test_only_data_that_cannot_be_read_is_named(stage: Path) -> None:
