@@ -35,7 +35,7 @@ from ascendboot.readiness.device_changes import at_start
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.setup.steps import SSHD_CONFIG, start_sshd
 from ascendboot.setup.sync import CodeSender
-from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
+from ascendboot.transport.api import Command, Effect, HostSide, Sides, Transport
 from ascendboot.transport.pool import results_and_errors
 from ascendboot.transport.script import HostAndContainer
 from ascendboot.value import Value, field, replace
@@ -209,7 +209,7 @@ def _query_node(
         needed |= code_queries(cluster)
         needed |= sending.questions() if sending else {}
     if node.container is not None and node == cluster.primary:
-        needed["image"] = Fact(_IMAGE, _set_by_image)
+        needed["image"] = Fact(_IMAGE, lambda result: result.checked().text.split("\0"))
     of_host = bool(left.host_sshd or (cluster.firewall and node.container))
     host = {**queries.host_queries(job, node), **({"served": own} if of_host else {})}
     work = {**needed, **queries.work_queries(job, node)}
@@ -227,7 +227,7 @@ def _query_node(
         problems=problems if job.makes("setup") else (),
         own=tuple(values[name] for name in ("own", "served") if name in values),
         clock=values["clock"],
-        image=values.get("image", {}),
+        image={n: v for n, v in zip(OF_THE_IMAGE, values.get("image", ()), strict=False) if v},
         code=values.get("code_tree"),
         probe=queries.NodeProbe.of(answers),
     )
@@ -249,11 +249,6 @@ def start_stopped_sshd(cluster: str, left: NodeRecord, sides: Sides) -> bool:
         return False
     side.run(start_sshd(installed, config.sha256)).checked()
     return True
-
-
-def _set_by_image(result: Result) -> dict[str, str]:
-    values = result.checked().text.split("\0")[: len(OF_THE_IMAGE)]
-    return {name: value for name, value in zip(OF_THE_IMAGE, values, strict=True) if value}
 
 
 def _query_sides(

@@ -147,7 +147,6 @@ def collective_findings(
     waited = _timed_out(notes)
     failed = {rank: own for rank, own in notes.items() if rank not in waited}
     blamed = [
-        *_silences(slots, notes),
         *_failures(slots, failed, by),
         *_ended(slots, notes, report),
     ]
@@ -174,17 +173,6 @@ def _failed(
     return Finding("preflight-failed", level, nodes_of(ranks, slots), text, remedy)
 
 
-def _silences(slots: Sequence[Slot], notes: Notes) -> Findings:
-    for rank, own in notes.items():
-        if own.silent is not None:
-            nodes = (slots[rank].node.name, slots[own.silent].node.name)
-            text = (
-                f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
-                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
-            )
-            yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
-
-
 def _timed_out(notes: Notes) -> list[int]:
     """The ranks that gave up only because others had not even begun to meet them."""
     meet = _STAGES.index("meet")
@@ -194,6 +182,15 @@ def _timed_out(notes: Notes) -> list[int]:
 
 
 def _failures(slots: Sequence[Slot], notes: Notes, by: str) -> Findings:
+    """The ranks that gave up, and those from which another one received nothing."""
+    for rank, own in notes.items():
+        if own.silent is not None:
+            nodes = (slots[rank].node.name, slots[own.silent].node.name)
+            text = (
+                f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
+                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
+            )
+            yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
     failed = {rank: own for rank, own in notes.items() if own.failed and own.silent is None}
     alike = grouped(((own.at, own.failed), rank) for rank, own in failed.items())
     for (at, why), ranks in alike.items():
@@ -292,17 +289,13 @@ def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
         ("preflight-limits", _unlike(facts, "limits", "not known")),
     ):
         level: Level = "warning" if id_ == "preflight-limits" else "error"
-        for ranks, remarks in _together(found).items():
-            text = f"{ranks_shown(ranks, slots)}: {remarks}"
+        # equal remarks are about all their ranks, and all remarks about the same ranks one text
+        of_words = grouped((words, rank) for ranks, words in found for rank in ranks)
+        alike = grouped((tuple(sorted({*ranks})), words) for words, ranks in of_words.items())
+        for ranks, remarks in alike.items():
+            text = f"{ranks_shown(ranks, slots)}: {'; '.join(remarks)}"
             yield Finding(id_, level, nodes_of(ranks, slots), text, _REMEDIES[id_])
     yield from _clocks(slots, notes)
-
-
-def _together(remarks: Iterable[Remark]) -> dict[tuple[int, ...], str]:
-    """All remarks about the same ranks as one text; equal remarks are about all their ranks."""
-    of_words = grouped((words, rank) for ranks, words in remarks for rank in ranks)
-    of_ranks = grouped((tuple(sorted({*ranks})), words) for words, ranks in of_words.items())
-    return {ranks: "; ".join(words) for ranks, words in of_ranks.items()}
 
 
 def _misplaced(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
