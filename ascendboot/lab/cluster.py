@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from ascendboot.errors import CommandError, NodeError, UsageError
-from ascendboot.lab import faults, links, records
+from ascendboot.lab import faults, host, links, records
 from ascendboot.lab import node as nodes
 from ascendboot.lab.faults import OF_A_CONTAINER, Fault, Marks
-from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line, need_programs, run
+from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line, run
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape, prefix_of
 from ascendboot.model.files import fingerprint
@@ -176,7 +176,7 @@ class Lab:
             marks.add(fault)
             if kind == "node-down":
                 process = self._record.process(target.name)
-                nodes.end_all([process] if process else [])
+                host.kill_all([process] if process else [])
                 links.set_node_power(self.shape, target, on=False, links_down=())
                 return fault
             try:
@@ -255,7 +255,7 @@ def up(
         LabError: a program is missing, a range is in use, another shape runs, or a part failed.
         NodeError: a node did not boot. Nothing of the lab remains after an error.
     """
-    need_programs()
+    host.need_programs()
     if shape.containers:
         nodes.need_containers(Path("/proc/self/mounts").read_text())
     directory = directory.resolve()
@@ -388,7 +388,7 @@ def _take_down(lab_id: str) -> None:
     record = records.of_id(lab_id)
     if record:
         processes = (record.process(node.name) for node in record.shape.nodes)
-        nodes.end_all([process for process in processes if process])
+        host.kill_all([process for process in processes if process])
         for node in record.shape.nodes:
             links.end_wire(record, node)
             nodes.remove_cgroups(record.disk(node.name))

@@ -128,7 +128,6 @@ DISK_OPTIONS = "size=50%,nr_inodes=1m"
 """The size of a node's disk, and of its /tmp."""
 
 _BOOT_TIMEOUT_S = 30.0
-_KILL_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _SSH_TIMEOUT_S = 3.0  # the slowest of slow links takes two seconds to answer
 
@@ -228,20 +227,6 @@ def execute(
         raise CommandError(
             node.name, f"could not run {argv[0]}: no end within {timeout_s:g} s"
         ) from error
-
-
-def end_all(processes: Sequence[host.ProcessId]) -> None:
-    """Kill the first processes of nodes, and with them all others there.
-
-    Raises:
-        LabError: one does not end.
-    """
-    left = host.kill_all(processes, timeout_s=_KILL_TIMEOUT_S)
-    if left:
-        raise host.LabError(
-            f"lab: could not end process {left[0].pid}: it lives {_KILL_TIMEOUT_S:g} s after"
-            " SIGKILL; run invoke lab.down again"
-        )
 
 
 def mount_disk(record: Record, node: LabNode) -> None:
