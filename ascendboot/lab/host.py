@@ -80,19 +80,13 @@ def _stat(pid: int) -> list[str]:
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _PACKAGES = {
-    "sshd": "openssh-server",
-    "ssh-keygen": "openssh-client",
-    "ip": "iproute2",
-    "ping": "iputils-ping",
-    "mount": "mount",
-    "umount": "mount",
-    "hostname": "hostname",
-    "flock": "util-linux",
-    "nsenter": "util-linux",
-    "pivot_root": "util-linux",
-    "setpriv": "util-linux",
-    "setsid": "util-linux",
-    "unshare": "util-linux",
+    "openssh-server": ("sshd",),
+    "openssh-client": ("ssh-keygen",),
+    "iproute2": ("ip",),
+    "iputils-ping": ("ping",),
+    "mount": ("mount", "umount"),
+    "hostname": ("hostname",),
+    "util-linux": ("flock", "nsenter", "pivot_root", "setpriv", "setsid", "unshare"),
 }
 _TIMEOUT_S = 60.0
 _REMEDY = "try invoke lab.down, then invoke lab.up"
@@ -140,12 +134,17 @@ def need_programs(search_path: str = SEARCH_PATH) -> None:
         )
 
 
-def missing_packages(packages: Mapping[str, str], search_path: str) -> str:
+def missing_packages(packages: Mapping[str, Sequence[str]], search_path: str) -> str:
     """The programs that are not installed and their Debian packages; "" if all are."""
-    missing = [program for program in packages if not shutil.which(program, path=search_path)]
+    missing = {
+        program: package
+        for package, programs in packages.items()
+        for program in programs
+        if not shutil.which(program, path=search_path)
+    }
     if not missing:
         return ""
-    names = " ".join(sorted({packages[program] for program in missing}))
+    names = " ".join(sorted(set(missing.values())))
     return f"not installed: {', '.join(missing)}; the Debian packages are {names}"
 
 

@@ -26,7 +26,7 @@ from ascendboot.value import Value
 
 NAME = "rec-sdk"
 
-_PACKAGES = {"podman": "podman", "runc": "runc", "conmon": "conmon"}
+_PACKAGES = {name: (name,) for name in ("podman", "runc", "conmon")}
 _CGROUPS = Path("/sys/fs/cgroup")
 _MOUNTS = Path("/proc/self/mounts")
 _PARENT = "libpod_parent"

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -179,34 +179,23 @@ _SHORTEST_PREFIX = 8
 
 
 class UsedRange(Value):
-    """A range of addresses in use on this machine, and by what."""
+    """A range of addresses that this machine reaches already, and by what."""
 
     network: IPv4Network
     holder: str
 
 
 def used_ranges(own_interfaces: Iterable[str]) -> list[UsedRange]:
-    """The addresses and routes of this machine, without those on interfaces of known labs."""
-    addresses = json.loads(run(["ip", "-json", "-4", "addr"], purpose="list addresses"))
+    """The ranges that this machine reaches, without interfaces of known labs."""
     argv = ["ip", "-json", "-4", "route", "show", "table", "all"]
-    routes = json.loads(run(argv, purpose="list routes"))
-    skip = set(own_interfaces)
-    return [*address_ranges(addresses, skip), *route_ranges(routes, skip)]
-
-
-def address_ranges(links: Iterable[dict[str, Any]], skip: set[str]) -> list[UsedRange]:
-    """The ranges in the output of `ip -json addr`."""
-    ranges = []
-    for link in links:
-        name = link.get("ifname", "")
-        for entry in link.get("addr_info", ()) if name not in skip else ():
-            address = IPv4Interface(f"{entry['local']}/{entry['prefixlen']}")
-            ranges.append(UsedRange(address.network, f"the address {address} on {name}"))
-    return ranges
+    return route_ranges(json.loads(run(argv, purpose="list routes")), set(own_interfaces))
 
 
 def route_ranges(routes: Iterable[dict[str, Any]], skip: set[str]) -> list[UsedRange]:
-    """The ranges in the output of `ip -json route`; default routes do not count."""
+    """The ranges in the output of `ip -json route`; default routes do not count.
+
+    Every address of the machine has a route to its network.
+    """
     ranges = []
     for route in routes:
         device = route.get("dev", "")
