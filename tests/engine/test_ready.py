@@ -102,11 +102,7 @@ def applied() -> SetupRecord:
 
 
 def looked(
-    servers: tuple[Server, Server],
-    script: str = "main.py",
-    *,
-    guarded: bool = False,
-    **given: Any,
+    servers: tuple[Server, Server], script: str = "main.py", *, guarded: bool = False, **given: Any
 ) -> Readiness:
     hosts = {server.transport.node: server.transport for server in servers}
     sides = {name: ReadOnly(host) for name, host in hosts.items()} if guarded else hosts
