@@ -148,11 +148,11 @@ def missing_packages(packages: Mapping[str, Sequence[str]], search_path: str) ->
     return f"not installed: {', '.join(missing)}; the Debian packages are {names}"
 
 
-def run(argv: Sequence[str], *, purpose: str, text: str = "", timeout_s: float = _TIMEOUT_S) -> str:
+def run(argv: Sequence[str], *, purpose: str, text: str = "") -> str:
     """Run a program and return its output.
 
     Raises:
-        LabError: it failed, or took longer than `timeout_s`.
+        LabError: it failed, or took longer than a minute.
     """
     try:
         done = subprocess.run(
@@ -162,10 +162,10 @@ def run(argv: Sequence[str], *, purpose: str, text: str = "", timeout_s: float =
             text=True,
             check=False,
             env=environment(),
-            timeout=timeout_s,
+            timeout=_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired as error:
-        why = f"{argv[0]} did not end within {timeout_s:g} s"
+        why = f"{argv[0]} did not end within {_TIMEOUT_S:g} s"
         raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}") from error
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]

@@ -251,6 +251,10 @@ HOST_KEY_TYPES = ("ed25519", "ecdsa")
 
 _DEMO_ON_NODE = "workspace/little_demo"
 _STOCK_HOME = Path("/usr/share/base-files")
+_TOOLS = (
+    *("usr/local/bin/npu-smi", "usr/local/bin/date", "usr/local/Ascend/driver/tools/hccn_tool"),
+    "usr/local/Ascend/cann/tools/hccl_test/bin/all_reduce_test",
+)
 _OWN_FILE_SYSTEMS = ("/usr", "/usr/local", "/opt", "/srv", "/var")
 """Places where the machine may have mounted a file system that nodes need, too."""
 _OWN_PLACES = ("dev", "etc/ssh", "proc", "root", "run", "tmp", "usr")
@@ -307,11 +311,8 @@ def stage(
     files = disk / "files"
     for path, text in _texts(shape, node).items():
         host.put(files / path, text)
-    for name in ("npu-smi", "date"):
-        host.put(files / "usr/local/bin" / name, host.ours(name), mode=0o755)
-    host.put(files / "usr/local/Ascend/driver/tools/hccn_tool", host.ours("hccn_tool"), mode=0o555)
-    tool = files / "usr/local/Ascend/cann/tools/hccl_test/bin/all_reduce_test"
-    host.put(tool, host.ours(tool.name), mode=0o755)
+    for tool in _TOOLS:
+        host.put(files / tool, host.ours(Path(tool).name), mode=0o755)
     _stage_workload(files, surroundings)
     home, ssh = disk / "home", disk / "ssh"
     host.directory(home, mode=0o700)
