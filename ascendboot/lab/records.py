@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
@@ -84,20 +84,29 @@ def locked(
     Raises:
         LabError: another command holds it too long.
     """
-    deadline = clock() + patience_s
-    while (handle := _lock()) is None:
-        if clock() >= deadline:
-            raise LabError(
-                f"lab: could not begin: another lab.up, lab.down or lab.fault on this machine has "
-                f"been at work for {patience_s:g} s; see what it does: fuser -v {ROOT}"
-            )
-        pause(_POLL_S)
+    ROOT.mkdir(mode=0o700, exist_ok=True)  # it stays: a folder that goes could be locked twice
+    handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        deadline = clock() + patience_s
+        while not _is_locked(handle):
+            if clock() >= deadline:
+                raise LabError(
+                    "lab: could not begin: another lab.up, lab.down or lab.fault on this machine "
+                    f"has been at work for {patience_s:g} s; see what it does: fuser -v {ROOT}"
+                )
+            pause(_POLL_S)
         yield
     finally:
-        with suppress(OSError):
-            ROOT.rmdir()  # only when no lab is left
         os.close(handle)
+
+
+def _is_locked(handle: int) -> bool:
+    """Whether this process has the lock now."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def recorded() -> list[Record]:
@@ -148,22 +157,6 @@ def _mount_at(path: Path) -> str | None:
     info = Path(f"/proc/self/fdinfo/{handle}").read_text()
     os.close(handle)
     return info.partition("mnt_id:")[2].split()[0]
-
-
-def _lock() -> int | None:
-    """A handle that holds the lock; None while another process has it, or the folder is gone."""
-    with suppress(FileExistsError):
-        ROOT.mkdir(mode=0o700)
-    try:
-        handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # the last lab was just removed
-        return None
-    with suppress(BlockingIOError, FileNotFoundError):
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), ROOT.stat()):
-            return handle
-    os.close(handle)
-    return None
 
 
 def _read(path: Path) -> Record | None:
