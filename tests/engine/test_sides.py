@@ -17,11 +17,12 @@ from tests.engine.simulated import BASE, SimulatedNode, Simulation, changed, det
 from tests.fake_transport import Answer
 from tests.unit.checks import well
 
-OF_EVERY_NODE = {
-    *("sshd/host_key", "sshd/sshd_config", "sshd", "trust/authorized_keys"),
-    *("sshd/host_key-cert.pub", "env/node.env", "env/rank-exec", "env/keep.sh"),
+OF_RANKS = {
+    *("env/node.env", "env/rank-exec", "env/keep.sh"),
     *("resources/hccl_json_16p_2_host.json", "resources/hostfile"),
 }
+OF_SSHD = {"sshd/host_key", "sshd/sshd_config", "sshd", "trust/authorized_keys"}
+OF_EVERY_NODE = {*OF_RANKS, *OF_SSHD, "sshd/host_key-cert.pub"}
 
 
 def test_everything_goes_into_the_containers_and_nothing_to_the_hosts() -> None:
@@ -126,11 +127,9 @@ def test_via_the_engine_only_the_sshd_is_on_the_host() -> None:
     first, second = cluster.nodes
     assert [names(node) for node in cluster.nodes] == [OF_HOSTS, OF_HOSTS]
     assert [(bool(n.daemon), bool(n.work.daemon)) for n in cluster.nodes] == [(True, False)] * 2
-    every = {"env/node.env", "env/rank-exec", "env/keep.sh", "resources/hostfile"}
-    every.add("resources/hccl_json_16p_2_host.json")
     client = {"trust/known_hosts", "trust/ssh_config"}
     client |= {"trust/cluster_key.pub", "trust/cluster_key-cert.pub"}
-    assert (names(first.work), names(second.work)) == (every | client, every)
+    assert (names(first.work), names(second.work)) == (OF_RANKS | client, OF_RANKS)
     assert (set(first.work.keys), set(second.work.keys)) == ({"trust/cluster_key"}, set())
     config = first.text("sshd/sshd_config")
     assert f"ForceCommand {BASE}/sshd/enter\n" in config
@@ -145,9 +144,8 @@ def test_via_the_engine_each_side_is_repaired_separately() -> None:
     cluster.walk()
     cluster.nodes[0].daemon = ""
     cluster.nodes[1].work.wipe()
-    mine = {"env/node.env", "env/rank-exec", "env/keep.sh", "resources/hostfile"}
-    mine.add("resources/hccl_json_16p_2_host.json")
-    assert changed(cluster.walk()) == {("lab-1", "sshd"), *(("lab-2", step) for step in mine)}
+    ours = {("lab-2", step) for step in OF_RANKS}
+    assert changed(cluster.walk()) == {("lab-1", "sshd"), *ours}
 
 
 LEFT = (
