@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from typing import Any
 
 from ascendboot.lab.host import LabError, ProcessId, run
 from ascendboot.lab.shape import Shape
-from ascendboot.model.files import write_atomically
+from ascendboot.model.files import held, write_atomically
 from ascendboot.value import Value, as_json, from_json
 
 ROOT = Path("/run/ascendboot-lab")
@@ -84,29 +83,19 @@ def locked(
     Raises:
         LabError: another command holds it too long.
     """
-    ROOT.mkdir(mode=0o700, exist_ok=True)  # it stays: a folder that goes could be locked twice
-    handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        deadline = clock() + patience_s
-        while not _is_locked(handle):
-            if clock() >= deadline:
-                raise LabError(
-                    "lab: could not begin: another lab.up, lab.down or lab.fault on this machine "
-                    f"has been at work for {patience_s:g} s; see what it does: fuser -v {ROOT}"
-                )
-            pause(_POLL_S)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _is_locked(handle: int) -> bool:
-    """Whether this process has the lock now."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    ROOT.mkdir(mode=0o700, exist_ok=True)
+    lock, deadline = ROOT / "lock", clock() + patience_s
+    while True:
+        with held(lock, f"pid {os.getpid()}") as other:
+            if other is None:
+                yield
+                return
+        if clock() >= deadline:
+            raise LabError(
+                f"lab: could not begin: another lab.up, lab.down or lab.fault on this machine has "
+                f"been at work for {patience_s:g} s; see what it does: fuser -v {lock}"
+            )
+        pause(_POLL_S)
 
 
 def recorded() -> list[Record]:

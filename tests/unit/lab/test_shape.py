@@ -100,7 +100,7 @@ def test_the_wait_for_the_lock_has_a_deadline(root: Path) -> None:
         pauses: list[float] = []
         times = iter([0.0, 1.0, 2.0])
         waiting = records.locked(patience_s=2, clock=lambda: next(times), pause=pauses.append)
-        with pytest.raises(LabError, match=rf"has been at work for 2 s; .* fuser -v {root}$"):
+        with pytest.raises(LabError, match=rf"has been at work for 2 s; .* fuser -v {root}/lock$"):
             waiting.__enter__()
     assert len(pauses) == 1
     with records.locked(patience_s=0):
