@@ -15,7 +15,7 @@ from ascendboot.facts.parsers.base import (
     split,
 )
 from ascendboot.facts.parsers.system import parse_epoch
-from ascendboot.transport.api import HANGS, Command, Effect, Result, Transport
+from ascendboot.transport.api import HANGS, Command, Effect, Result, RunsAll
 from ascendboot.value import Value
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ def attempt(purpose: str, parse: Callable[[], T]) -> Answer[T]:
 
 
 def query(
-    transport: Transport,
+    transport: RunsAll,
     facts: Mapping[str, Fact[Any]],
     *,
     now: Callable[[], float] = time.time,

@@ -17,12 +17,13 @@ from ascendboot.facts.container import code_queries
 from ascendboot.facts.device_states import DeviceState
 from ascendboot.facts.installed import Installed, installed_query, parse_installed
 from ascendboot.facts.parsers.system import FileSystem
-from ascendboot.facts.query import Clock, Fact, Unanswered, query, value_of
+from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.launch.launchers import traits_of
 from ascendboot.launch.plan import LaunchRequest, Login
 from ascendboot.model.cluster import (
     LAUNCHER_NAMES,
     Cluster,
+    ContainerExec,
     Node,
     NodeClocks,
     Placement,
@@ -36,6 +37,7 @@ from ascendboot.setup.steps import SSHD_CONFIG, start_sshd
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
 from ascendboot.transport.pool import results_and_errors
+from ascendboot.transport.script import HostAndContainer
 from ascendboot.value import Value, field, replace
 
 OF_THE_IMAGE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -189,7 +191,7 @@ def _query_node(
     job: queries.JobRequirements,
     sending: CodeSender | None,
 ) -> NodeReply:
-    """Query a node in one execution per side.
+    """Query both sides of a node in one execution.
 
     Raises:
         NodeError: the query failed, or an answer that every job needs was not understood.
@@ -212,10 +214,7 @@ def _query_node(
     of_host = bool(left.host_sshd or (cluster.firewall and node.container))
     host = {**queries.host_queries(job, node), **({"served": own} if of_host else {})}
     work = {**needed, **queries.work_queries(job, node)}
-    if node.container is None:
-        answers = query(sides.work, {**work, **host})
-    else:
-        answers = {**query(sides.host, host), **query(sides.work, work)}
+    answers = _query_sides(node, sides, left.engine, host, work)
     for name in (*needed, *host.keys() & {"served"}):
         answer = answers[name]
         if isinstance(answer, Unanswered):
@@ -267,6 +266,26 @@ def _script_query(path: str) -> Fact[bool]:
 def _set_by_image(result: Result) -> dict[str, str]:
     values = result.checked().text.split("\0")[: len(OF_THE_IMAGE)]
     return {name: value for name, value in zip(OF_THE_IMAGE, values, strict=True) if value}
+
+
+def _query_sides(
+    node: Node,
+    sides: Sides,
+    engine: str,
+    host: Mapping[str, Fact[Any]],
+    work: Mapping[str, Fact[Any]],
+) -> dict[str, Answer[Any]]:
+    """The answers of both sides, from one execution; from two if the engine is unknown."""
+    if node.container is None:
+        return query(sides.work, {**work, **host})
+    commands = tuple(dict.fromkeys(fact.command for fact in host.values()))
+    if engine:
+        both = HostAndContainer(sides.host, ContainerExec(engine, node.container), commands)
+        answers, results = query(both, work), both.on_host
+    else:
+        answers, results = query(sides.work, work), sides.host.run_all(commands)
+    result = dict(zip(commands, results, strict=True))
+    return answers | {name: answer_to(fact, result[fact.command]) for name, fact in host.items()}
 
 
 def _line(finding: Finding) -> str:

@@ -125,12 +125,8 @@ class Stream(Protocol):
         """Close the command's stdin and wait for its end; never raises."""
 
 
-class Transport(Protocol):
-    """One side of one node, over one connection."""
-
-    @property
-    def node(self) -> str:
-        """The node's inventory name."""
+class RunsAll(Protocol):
+    """One side of a node that can run commands."""
 
     def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
         """Run all commands in order, in one execution; unexpected exit codes are returned.
@@ -139,6 +135,14 @@ class Transport(Protocol):
             UnreachableError: the connection is lost.
             CommandError: the reply is incomplete.
         """
+
+
+class Transport(RunsAll, Protocol):
+    """One side of one node, over one connection."""
+
+    @property
+    def node(self) -> str:
+        """The node's inventory name."""
 
     def run(self, command: Command) -> Result:
         """Run one command; an unexpected exit code is returned."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ascendboot import templates
 from ascendboot.errors import CommandError, excerpt
 from ascendboot.model.cluster import ContainerExec
-from ascendboot.transport.api import MOST_OF_ERRORS, Command, Result, amount
+from ascendboot.transport.api import MOST_OF_ERRORS, Command, Effect, HostSide, Result, amount
 from ascendboot.value import Value
 
 KILL_AFTER_S = 5.0
@@ -61,12 +61,14 @@ class Script(Value):
         return self.commands[min(results, len(self.commands) - 1)].purpose
 
 
-def launch_line(program: bytes, inside: ContainerExec | None = None) -> str:
-    """Return the shell line that runs `program` from stdin, on the host or in a container.
+def _shell(program: bytes) -> tuple[str, ...]:
+    """Return the bash that reads exactly `program` from stdin; the rest is for the commands."""
+    return ("bash", "--noprofile", "--norc", "-c", f'eval "$(head -c {len(program)})"')
 
-    It reads exactly the program; the rest of stdin is for the commands.
-    """
-    shell = ("bash", "--noprofile", "--norc", "-c", f'eval "$(head -c {len(program)})"')
+
+def launch_line(program: bytes, inside: ContainerExec | None = None) -> str:
+    """Return the shell line that runs `program` from stdin, on the host or in a container."""
+    shell = _shell(program)
     return f"exec {shlex.join(inside.argv(*shell) if inside else shell)}"
 
 
@@ -280,3 +282,38 @@ def noisy(output: bytes) -> str:
         f'"{excerpt(output[:_NOISE_KEPT].decode(errors="replace"))}"; make ~/.bashrc, or whatever '
         "it calls, print nothing for non-interactive shells"
     )
+
+
+class HostAndContainer:
+    """A container; each execution in it also runs the given commands on the host side."""
+
+    def __init__(self, host: HostSide, way: ContainerExec, commands: Sequence[Command]) -> None:
+        self.on_host: tuple[Result, ...] = ()
+        """The results of the host side, after `run_all`."""
+        self._host = host
+        self._way = way
+        self._commands = tuple(commands)
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        """Run all commands in the container, and those of the host side, in one execution.
+
+        Raises:
+            UnreachableError: the connection is lost.
+            CommandError: a reply is incomplete.
+        """
+        script = compile_script(commands)
+        reads = all(command.effect is Effect.READ for command in commands)
+        command = Command(
+            argv=self._way.argv(*_shell(script.program)),
+            purpose=commands[0].purpose,
+            effect=Effect.READ if reads else Effect.WRITE,
+            timeout_s=sum(map(script.limit_of, range(len(commands)))),
+            most_bytes=MOST_NOISE + sum(c.most_bytes + _LONGEST_MARK for c in commands),
+            stdin=script.program,
+        )
+        framed, *on_host = self._host.run_all((command, *self._commands))
+        self.on_host = tuple(on_host)
+        reply = Reply(framed.node, script, framed.stdout)
+        if not reply.ended:
+            raise reply.incomplete_inside(framed.exit_code, framed.stderr, self._way)
+        return tuple(reply.results)

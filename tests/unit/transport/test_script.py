@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,16 @@ from hypothesis import strategies as st
 from ascendboot.errors import CommandError
 from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport.api import Command, Effect, Result
-from ascendboot.transport.script import Reply, Script, compile_open, compile_script, launch_line
+from ascendboot.transport.script import (
+    HostAndContainer,
+    Reply,
+    Script,
+    compile_open,
+    compile_script,
+    launch_line,
+)
 from ascendboot.value import replace
-from tests.fake_transport import Answer
+from tests.fake_transport import Answer, FakeTransport
 
 LIST = Command(argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ)
 DATE = Command(argv=("date",), purpose="read the clock", effect=Effect.READ, timeout_s=2.5)
@@ -168,6 +176,32 @@ def test_commands_aside_run_in_parallel(tmp_path: Path) -> None:
         (b"one\n", b"one\n", 3),
         (b"two\n", b"two\n", 3),
     ]
+
+
+class Here(FakeTransport):
+    """This machine; it runs the script of an execution."""
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        self.executions.append(tuple(commands))
+        script = compile_script(commands)
+        return tuple(Reply(self.node, script, run(script)).results)
+
+
+def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
+    engine = tmp_path / "podman"
+    engine.write_text('#!/bin/bash\nwhile [ "$1" != box ]; do shift; done; shift; exec "$@"\n')
+    engine.chmod(0o755)
+    host = Here("n1")
+    asks = [command("echo", "host"), replace(command("echo", "aside"), aside=True)]
+    both = HostAndContainer(host, ContainerExec(str(engine), "box"), asks)
+    inside = both.run_all([command("echo", "in it"), command("cat", stdin=b"a\0b")])
+    assert [result.stdout for result in both.on_host] == [b"host\n", b"aside\n"]
+    assert [result.stdout for result in inside] == [b"in it\n", b"a\0b"]
+    [(execution, *_)] = host.executions
+    assert execution.timeout_s == 2 * (30 + 5), "the sum of the limits of its commands"
+    engine.write_text("#!/bin/bash\necho 'Error: no such container' >&2; exit 125\n")
+    with pytest.raises(CommandError, match="could not try in the container box: podman exec"):
+        both.run_all([command("true")])
 
 
 def test_processes_of_start_up_files_may_end_first() -> None:
