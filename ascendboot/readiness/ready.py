@@ -200,7 +200,7 @@ def _query_node(
     own_query = installed_query(
         cluster.name,
         with_public_keys=False,
-        with_certificates=left.expires is None,
+        with_certificates=False,
         with_firewall=cluster.firewall,
     )
     own = Fact(own_query, parse_installed)

@@ -76,14 +76,8 @@ def servers() -> tuple[Server, Server]:
 
 
 def applied() -> SetupRecord:
-    on_node = NodeRecord(
-        files={"env/node": OwnFile("aa", 0o644)},
-        sshd="digest",
-        uid=0,
-        user="root",
-        home="/root",
-        expires={},
-    )
+    files = {"env/node": OwnFile("aa", 0o644)}
+    on_node = NodeRecord(files=files, sshd="digest", uid=0, user="root", home="/root")
     return SetupRecord(
         cluster="lab",
         version="1",
@@ -94,18 +88,13 @@ def applied() -> SetupRecord:
         networks=(),
         mpirun="/usr/bin/mpirun",
         launcher=LauncherChoice("mpirun", "it was asked for"),
-        launcher_env={},
         slots=(("lab-1", 0, "198.19.1.0"), ("lab-2", 0, "198.19.2.0")),
         nodes={"lab-1": on_node, "lab-2": on_node},
     )
 
 
 def looked(
-    servers: tuple[Server, Server],
-    script: str = "main.py",
-    *,
-    guarded: bool = False,
-    **given: Any,
+    servers: tuple[Server, Server], script: str = "main.py", *, guarded: bool = False, **given: Any
 ) -> Readiness:
     hosts = {server.transport.node: server.transport for server in servers}
     sides = {name: ReadOnly(host) for name, host in hosts.items()} if guarded else hosts
