@@ -140,7 +140,7 @@ def _from_servers(table: RankTable) -> parts.Converted:
     left_out = [
         *table.others,
         *(name for server in table.server_list for name in server.others),
-        *(name for device in devices for name, _ in device.others),
+        *(name for device in devices for name in device.others),
         *("super_device_id" for device in devices if device.super_device_id is not None),
         *("super_pod_list" for _ in table.super_pods),
     ]
