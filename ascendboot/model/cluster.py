@@ -8,17 +8,9 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Literal
 
+from ascendboot.model import topology
 from ascendboot.model.files import PRIMARY
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
-from ascendboot.model.topology import (
-    LEAST_ORDERED,
-    Leaf,
-    RankOrder,
-    Shape,
-    Signature,
-    order_nodes,
-    shown,
-)
 from ascendboot.value import Value, field, replace
 
 Product = Literal["auto", "910", "a2", "a3", "a5"]
@@ -82,7 +74,7 @@ class Node(Value, kw_only=True):
     device_count: int | None = None
     """The stated number of devices; None: not stated (`devices` may name them)."""
     interface: str | None = None
-    leaf: Leaf | None = None
+    leaf: topology.Leaf | None = None
     """The leaf switch of the node or of each device; None: not stated."""
     slice_id: int = 0
     """Its place at the leaf switch, as MindCluster numbers them; 0 also where it is unknown."""
@@ -197,14 +189,14 @@ class Cluster(Value, kw_only=True, dict=True):
     topology_order: Literal["auto", "inventory"] = "auto"
     cores: tuple[tuple[str, str], ...] = ()
     """The group, such as a pod, of each leaf switch; a link between groups costs twice as much."""
-    topology_shape: Shape | Literal["auto"] = "auto"
+    topology_shape: topology.Shape | Literal["auto"] = "auto"
     """What the order is for; auto: as `order_shape` finds it."""
     reads_leaves: bool = False
     """Whether setup reads the leaf switches of nodes that state none, by LLDP."""
     checkpoint: CheckpointRules | None = None
     parallel: Parallel | None = None
 
-    def with_leaves(self, leaves: Mapping[str, Leaf]) -> Cluster:
+    def with_leaves(self, leaves: Mapping[str, topology.Leaf]) -> Cluster:
         """The cluster with the leaf switches in `leaves`, by node, where a node states none."""
         nodes = (
             replace(node, leaf=leaves.get(node.name)) if node.leaf is None else node
@@ -287,7 +279,7 @@ class Cluster(Value, kw_only=True, dict=True):
         return tuple(sorted(ids))
 
     @cached_property
-    def leaves(self) -> Mapping[str, Signature]:
+    def leaves(self) -> Mapping[str, topology.Signature]:
         """The leaf switch of each rail by node, in the given order; empty if no node states one.
 
         An unknown leaf counts as a leaf of its own, `?NODE`; a device that is not used as `-`.
@@ -302,15 +294,15 @@ class Cluster(Value, kw_only=True, dict=True):
         return {n: (*own, *(cores.get(leaf, "") for leaf in own)) for n, own in leaves.items()}
 
     @cached_property
-    def leaf_order(self) -> RankOrder | None:
+    def leaf_order(self) -> topology.RankOrder | None:
         """The best order by leaf switch; None if no node states a leaf."""
         if not self.leaves:
             return None
         slices = {node.name: node.slice_id for node in self.nodes}
-        return order_nodes(self.leaves, self.order_shape, self.stages, slices)
+        return topology.order_nodes(self.leaves, self.order_shape, self.stages, slices)
 
     @property
-    def order_shape(self) -> Shape:
+    def order_shape(self) -> topology.Shape:
         """The stated shape; else a pipeline by `parallel`, or what HCCL certainly uses, or a ring.
 
         A 910 with 2^k servers uses halving-doubling (HCCL's manual, HCCL_ALGO).
@@ -334,17 +326,18 @@ class Cluster(Value, kw_only=True, dict=True):
         best = self.leaf_order
         if best is None:
             return ""
-        if self.follows_leaves and len(self.nodes) < LEAST_ORDERED:
-            return f"rank order by leaf switches: skipped, it needs at least {LEAST_ORDERED} nodes"
+        if self.follows_leaves and len(self.nodes) < topology.LEAST_ORDERED:
+            least = topology.LEAST_ORDERED
+            return f"rank order by leaf switches: skipped, it needs at least {least} nodes"
         if self.follows_leaves:
             return f"rank order by leaf switches: {best.words}"
         by = "topology.order" if self.own_table is None else "resources.file"
         cheaper = (
-            f"; by leaf switches it would be {shown(best.after)}"
+            f"; by leaf switches it would be {topology.shown(best.after)}"
             if best.after < best.before
             else ""
         )
-        return f"rank order by {by}: {best.shape} cost {shown(best.before)}{cheaper}"
+        return f"rank order by {by}: {best.shape} cost {topology.shown(best.before)}{cheaper}"
 
     def serves_from_host(self, node: Node) -> bool:
         """Whether the node's ranks run in a container and our sshd does not."""
@@ -372,7 +365,7 @@ class Cluster(Value, kw_only=True, dict=True):
         raise KeyError(name)
 
 
-def _signature(node: Node, rails: tuple[int, ...]) -> Signature:
+def _signature(node: Node, rails: tuple[int, ...]) -> topology.Signature:
     """The leaf of each rail at a node; without rails that of the whole node."""
     if not rails:
         return (node.leaf if isinstance(node.leaf, str) else f"?{node.name}",)
