@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.rules import Job, Problem, Product, rules
+from ascendboot.ranktable.rules import Problem, Product, rules
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.value import replace
 from tests.unit.ranktable.examples import ALL, DROP, Document, changed, source_of, v10, v12, v20
@@ -19,17 +19,18 @@ ADDRESSES = "rank_list/0/level_list/0/rank_addr_list"
 ADDRESS = f"{ADDRESSES}/0"
 INSTANCE = "group_list/0/instance_list/0"
 LONG = "n" * 65
-PLACE0, PLACE1 = "rank_list/0", "rank_list/1"
-POD0, POD1 = "super_pod_list/0/server_list", "super_pod_list/1/server_list"
-LAST_DROPPED = {"server_list/1/device/1": DROP}
-BACKUP: Document = {f"{PLACE0}/local_id": 64}
 
-BROKEN = Path(__file__).parents[2] / "data/ranktables/broken.yaml"
+TABLES = Path(__file__).parents[2] / "data/ranktables"
+
+BROKEN = yaml.safe_load((TABLES / "broken.yaml").read_text(encoding="utf-8"))
+WEIGHED = yaml.safe_load((TABLES / "weighed.yaml").read_text(encoding="utf-8"))
 
 # generation, where, value, the rules that must speak, and no others
 CASES: list[tuple[str, str, object, str]] = [
-    (generation, path, DROP if value == "(dropped)" else value, rules)
-    for generation, rows in yaml.safe_load(BROKEN.read_text(encoding="utf-8")).items()
+    (generation, path, value, rules)
+    for generation, rows in yaml.safe_load(
+        (TABLES / "broken.yaml").read_text(encoding="utf-8")
+    ).items()
     for path, value, rules in rows
 ]
 LEVELS = v20()["rank_list"][0]["level_list"]
@@ -46,83 +47,6 @@ CASES += [
     ("2.0", "rank_list/0/level_list", LEVELS[:1] * 9, "out-of-range layers"),
     ("group list", "group_list/0/group_name", "g" * 128, "too-long"),
     ("group list", f"{INSTANCE}/server_id", LONG, "too-long"),
-]
-
-# generation or document, changes, product, job, the rules that must speak by level
-WIDER: list[tuple[str | Document, Document, Product | None, Job | None, str]] = [
-    (v10(2, 3), {}, None, None, "w:device-set"),
-    (v10(2, 3), {}, "910", None, "e:device-set"),
-    (v10(2, 3), {}, "a2", None, ""),
-    (v10(2, 9), {}, "a2", None, ""),
-    (v10(2, 9), {}, "a3", None, ""),
-    (v10(2, 9), {}, None, None, "w:device-id"),
-    (v10(2, 9), {}, "910", None, "e:device-id e:device-set"),
-    (v10(1, 17), {}, "a2", None, "e:device-id"),
-    (v10(1, 17), {}, "310p", None, ""),
-    (v10(1, 1), {}, None, "torch", ""),
-    (v10(1), {f"{RANK0}/device_ip": DROP}, None, None, ""),
-    (v10(1), {f"{RANK0}/device_ip": "", f"{RANK1}/device_ip": ""}, None, None, ""),
-    ("1.0", {}, "a5", None, "e:wrong-generation"),
-    ("1.2", {}, "a2", None, "e:wrong-generation"),
-    ("1.2", {}, "a3", None, ""),
-    ("2.0", {}, "a3", None, "e:wrong-generation"),
-    ("group list", {}, "a2", None, "e:wrong-generation"),
-    ("2.0", {}, "a5", "rec-sdk-tf", "w:rec-sdk-form"),
-    ("group list", {}, None, "rec-sdk-tf", "e:rec-sdk-form"),
-    ("1.0", {f"{RANK0}/device_ip": ""}, "a3", None, ""),
-    ("1.0", {f"{RANK0}/device_id": "5"}, "a2", "rec-sdk-tf", "e:rec-sdk-devices"),
-    ("1.0", {f"{RANK0}/device_id": "5"}, "910", None, "e:device-set w:rec-sdk-devices"),
-    ("1.0", LAST_DROPPED, "a2", None, "w:device-count w:rec-sdk-devices"),
-    ("1.0", LAST_DROPPED, "a3", None, "w:device-count w:rec-sdk-devices"),
-    ("1.0", LAST_DROPPED, "910", "rec-sdk-tf", "e:device-count e:rec-sdk-devices"),
-    (
-        "1.0",
-        {f"{RANK0}/rank_id": "2", "server_list/1/device/0/rank_id": "0"},
-        None,
-        None,
-        "w:rank-order w:rec-sdk-devices",
-    ),
-    ("1.0", {"server_list/0/server_id": "node_9"}, None, "mindspore", "e:mindspore-order"),
-    ("1.0", {}, None, "mindspore", ""),
-    (
-        "1.0",
-        {"server_list/0/host_ip": "192.0.2.1", "server_list/1/host_ip": "2001:db8::2"},
-        None,
-        None,
-        "e:host-ip-family",
-    ),
-    (
-        "1.2",
-        {f"{POD0}/1/server_id": "node_3", f"{POD1}/1/server_id": "node_1"},
-        None,
-        None,
-        "w:pod-order",
-    ),
-    ("2.0", BACKUP | {f"{PLACE0}/replaced_local_id": 1}, None, None, "e:replaced"),
-    ("2.0", BACKUP | {f"{PLACE0}/replaced_local_id": 0}, None, None, ""),
-    (
-        "2.0",
-        BACKUP
-        | {f"{PLACE1}/local_id": 64}
-        | {f"{PLACE0}/replaced_local_id": 0, f"{PLACE1}/replaced_local_id": 1},
-        None,
-        None,
-        "e:replaced w:local-id-twice",
-    ),
-    (
-        "2.0",
-        {f"{PLACE0}/control_plane": {"addr_type": "x", "addr": "y", "listen_port": 0}},
-        None,
-        None,
-        "e:not-among e:out-of-range",
-    ),
-    (
-        "group list",
-        {f"{INSTANCE}/server_id": DROP, f"{INSTANCE}/instance_name": "n"},
-        None,
-        None,
-        "e:instance-name",
-    ),
 ]
 
 
@@ -143,15 +67,15 @@ def test_one_wrong_field_is_named_by_its_rule(
     assert ids(problems) == set(rules.split())
 
 
-@pytest.mark.parametrize(("table", "changes", "product", "job", "said"), WIDER)
-def test_products_and_jobs_decide_how_much_a_rule_weighs(
-    table: str | Document, changes: Document, product: Product | None, job: Job | None, said: str
-) -> None:
-    document = ALL[table] if isinstance(table, str) else table
-    for path, value in changes.items():
+@pytest.mark.parametrize("case", WEIGHED, ids=str)
+def test_products_and_jobs_decide_how_much_a_rule_weighs(case: Document) -> None:
+    name = case["table"]
+    document = ALL[name] if name in ALL else v10(*map(int, name.split(" x ")))
+    for path, value in case.get("changes", {}).items():
         document = changed(document, path, value)
+    product, job = case.get("product"), case.get("job")
     problems = validate_table(source_of(document), product=product, job=job)
-    assert {f"{problem.level[0]}:{problem.id}" for problem in problems} == set(said.split())
+    assert {f"{problem.level[0]}:{problem.id}" for problem in problems} == set(case["reports"])
 
 
 @pytest.mark.parametrize(
@@ -266,7 +190,7 @@ def test_the_path_ends_in_json_once(path: str, is_refused: bool) -> None:  # noq
 
 def test_every_rule_is_broken_by_a_case() -> None:
     broken = {rule for *_, rules in CASES for rule in rules.split()}
-    broken |= {said[2:] for *_, words in WIDER for said in words.split()}
+    broken |= {said[2:] for case in WEIGHED for said in case["reports"]}
     broken |= {"file-name", "file-symlink", "file-writable", "file-bom", "doubled-key"}
     broken |= {"legacy-draft"}  # in the files of test_check.py
     broken |= {"server-unknown", "device-gone", "device-ip-stale", "hccn-conf-stale"}
