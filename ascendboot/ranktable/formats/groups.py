@@ -57,14 +57,10 @@ class Group(parts.CountedPart):
 class GroupTable(parts.Table):
     """A group list; HCCL numbers the ranks by server id as text, then by device id."""
 
+    called: ClassVar[str] = "group list"
     derived: ClassVar[frozenset[str]] = frozenset({"status", "group_count"})
 
     group_list: tuple[Group, ...] = ()
-
-    @property
-    def generation(self) -> str:
-        """As in messages."""
-        return "group list"
 
     @property
     def instances(self) -> list[Instance]:

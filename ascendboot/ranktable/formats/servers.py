@@ -90,7 +90,7 @@ class RankTable(parts.Table):
     def rows(self) -> tuple[parts.Row, ...]:
         """The ranks that the devices state."""
         pods = {name: pod.super_pod_id for pod in self.super_pods for name in pod.server_ids}
-        return parts.by_rank(
+        rows = (
             parts.Row(
                 rank=device.rank_id,
                 server=server.server_id,
@@ -103,6 +103,7 @@ class RankTable(parts.Table):
             for server in self.server_list
             for device in server.device
         )
+        return tuple(sorted(rows, key=lambda row: row.rank))
 
     def document(self) -> dict[str, object]:
         """The table with its version and count."""

@@ -28,9 +28,7 @@ WEIGHED = yaml.safe_load((TABLES / "weighed.yaml").read_text(encoding="utf-8"))
 # generation, where, value, the rules that must speak, and no others
 CASES: list[tuple[str, str, object, str]] = [
     (generation, path, value, rules)
-    for generation, rows in yaml.safe_load(
-        (TABLES / "broken.yaml").read_text(encoding="utf-8")
-    ).items()
+    for generation, rows in BROKEN.items()
     for path, value, rules in rows
 ]
 LEVELS = v20()["rank_list"][0]["level_list"]
