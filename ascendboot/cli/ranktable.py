@@ -25,6 +25,7 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import counted, expand_list
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
+from ascendboot.ranktable.configmap import configmap as configmap_of
 from ascendboot.ranktable.formats import FORMATS, Generation, table_of
 from ascendboot.ranktable.formats.parts import Converted, Member, MemberDevice, Table
 from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
@@ -37,6 +38,10 @@ from ascendboot.transport.api import HostSide
 from ascendboot.value import as_json, replace
 
 PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
+CONFIGMAP_HELP = (
+    "Write YAML of a ConfigMap of this name, as the controllers do: rings-config-JOB for"
+    " MindCluster, ranktable-JOB for Volcano's plugin configmap1980"
+)
 ANSWER_HELP = "Print the result as JSON on standard output"
 GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
 """The generations by their value of --to."""
@@ -62,6 +67,7 @@ _GIVEN, _BY_TEXT = conversion.ORDERS
         " [{device_id: 0, device_ip: ADDRESS}]",
         "product": f"With --offline, or to check the product of the NPUs: {', '.join(PRODUCTS)}",
         "job": f"Also check the rules of a training stack: {', '.join(JOBS)}",
+        "configmap": CONFIGMAP_HELP,
         "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
     }
@@ -77,6 +83,7 @@ def write(
     offline: bool = False,
     product: str | None = None,
     job: str | None = None,
+    configmap: str | None = None,
     force: bool = False,
 ) -> None:
     """Write the rank table of a cluster from its devices. Nodes are only read.
@@ -122,7 +129,15 @@ def write(
         raise UsageError(f"--product: the NPUs are of {of_npus}, not of {wanted_product}")
     generation = GENERATIONS[word] if word else conversion.generation_for(of_npus, members)
     table = conversion.build(members, generation, wanted_order, of_npus)
-    _deliver(table, call.screen, output=output, product=of_npus, job=wanted_job, force=force)
+    _deliver(
+        table,
+        call.screen,
+        output=output,
+        product=of_npus,
+        job=wanted_job,
+        configmap=configmap,
+        force=force,
+    )
 
 
 def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
@@ -183,6 +198,7 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
         "inventory": "The hostfile's hosts are nodes of this cluster, which are queried",
         "product": f"{PRODUCT_HELP}; the result must be valid for it",
         "output": "Output file; default: standard output",
+        "configmap": CONFIGMAP_HELP,
         "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
     },
@@ -199,6 +215,7 @@ def convert(
     inventory: str | None = None,
     product: str | None = None,
     output: str | None = None,
+    configmap: str | None = None,
     force: bool = False,
     json: bool = False,
 ) -> None:
@@ -213,6 +230,7 @@ def convert(
       invoke ranktable.convert hccl.json --order server-id  in MindSpore's order
       invoke ranktable.convert hosts --hccn-conf n1=a.conf --hccn-conf n2=b.conf
       invoke ranktable.convert hosts --inventory two-node.yaml
+      invoke ranktable.convert hccl.json --configmap rings-config-my-job
 
     Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or values
     are missing, 4 a node of --inventory is unreachable.
@@ -228,6 +246,7 @@ def convert(
         Screen(json_mode=json),
         output=output,
         product=wanted_product,
+        configmap=configmap,
         force=force,
         left_out=converted.left_out,
     )
@@ -274,6 +293,7 @@ def _deliver(
     output: str | None,
     product: Product | None,
     job: Job | None = None,
+    configmap: str | None,
     force: bool,
     left_out: Sequence[str] = (),
 ) -> None:
@@ -288,13 +308,15 @@ def _deliver(
         source = from_text("the new table", text)
     except RecursionError:
         raise UsageError("the table: an unknown member is nested too deeply") from None
-    if output is not None:
+    if output is not None and configmap is None:
         source = replace(source, absolute=str(Path(output).absolute()))
     problems = validate_table(source, product=product, job=job)
     for problem in problems:
         screen.error(f"the new table: {sentence(problem)}")
     if any(problem.level == "error" for problem in problems):
         raise AscendbootError("the new table is refused and was not written")
+    if configmap is not None:
+        text = configmap_of(configmap, text)
     if left_out:
         screen.error(f"left out, because the new generation cannot hold it: {', '.join(left_out)}")
     if output is not None:
@@ -401,6 +423,7 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     Examples:
       invoke ranktable.diff ours.json theirs.json
       invoke ranktable.diff ours.json theirs.json --json | jq .differences
+      kubectl get configmap rings-config-x -o yaml > x.yaml; invoke ranktable.diff hccl.json x.yaml
 
     Exit codes: 0 same meaning, 1 they differ, 2 one is unreadable or not a rank
     table.
