@@ -1,4 +1,4 @@
-"""Jobs of other systems: `export.volcano` and `import.volcano`."""
+"""Jobs and nodes for other systems: `export.volcano`, `.ansible`, `import.volcano`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ascendboot.cli.common import among, end, whole_number
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
+from ascendboot.export import ansible
 from ascendboot.export.from_volcano import read_job
 from ascendboot.export.volcano import PROFILES, Job, export
 from ascendboot.readiness.ready import script_arguments
@@ -95,6 +96,24 @@ def import_volcano(c: Context, *, file: str, json: bool = False) -> None:
     _deliver(text, notes, {"inventory": text, "train": train}, json=json)
 
 
+@verb(name="ansible", help={"inventory": "The inventory, as for setup"})
+def export_ansible(c: Context, *, inventory: str | None = None) -> None:
+    """Print the nodes as JSON of a dynamic inventory of Ansible. Connects to no node.
+
+    Groups are the cluster, `primary` and the groups of the inventory. In a
+    script that Ansible runs, its own arguments are not needed:
+      #!/bin/sh
+      exec ascendboot export.ansible --inventory atlas.yaml
+
+    Examples:
+      invoke export.ansible --inventory atlas.yaml
+      ansible -i ./inventory.sh all -m ping
+
+    Exit codes: 0 done, 2 invalid inventory.
+    """
+    end(Screen(json_mode=True), 0, ansible.inventory(Call(inventory, 1, json=True).cluster()))
+
+
 def _deliver(text: str, notes: list[str], document: dict[str, object], *, json: bool) -> None:
     screen = Screen(json_mode=json)
     for note in notes:
@@ -104,5 +123,5 @@ def _deliver(text: str, notes: list[str], document: dict[str, object], *, json: 
     end(screen, 0, {**document, "not_carried_over": notes} if json else None)
 
 
-collection = Collection("export", export_volcano)
+collection = Collection("export", export_volcano, export_ansible)
 imports = Collection("import", import_volcano)
