@@ -98,9 +98,9 @@ def import_volcano(c: Context, *, file: str, json: bool = False) -> None:
 
 @verb(name="ansible", help={"inventory": "The inventory, as for setup"})
 def export_ansible(c: Context, *, inventory: str | None = None) -> None:
-    """Print the nodes as JSON of a dynamic inventory of Ansible. Connects to no node.
+    """Print the nodes as JSON of a dynamic inventory of Ansible.
 
-    Groups are the cluster, `primary` and the groups of the inventory. In a
+    Connects to no node. Groups are the cluster, `primary` and the groups of the inventory. In a
     script that Ansible runs, its own arguments are not needed:
       #!/bin/sh
       exec ascendboot export.ansible --inventory atlas.yaml

@@ -423,7 +423,7 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     Examples:
       invoke ranktable.diff ours.json theirs.json
       invoke ranktable.diff ours.json theirs.json --json | jq .differences
-      kubectl get configmap rings-config-x -o yaml > x.yaml; invoke ranktable.diff hccl.json x.yaml
+      invoke ranktable.diff hccl.json theirs.yaml     of kubectl get configmap
 
     Exit codes: 0 same meaning, 1 they differ, 2 one is unreadable or not a rank
     table.
