@@ -100,8 +100,8 @@ def import_volcano(c: Context, *, file: str, json: bool = False) -> None:
 def export_ansible(c: Context, *, inventory: str | None = None) -> None:
     """Print the nodes as JSON of a dynamic inventory of Ansible.
 
-    Connects to no node. Groups are the cluster, `primary` and the groups of the inventory. In a
-    script that Ansible runs, its own arguments are not needed:
+    Connects to no node. Groups are the cluster, `primary` and the groups of the
+    inventory. A script that Ansible runs does not need its arguments:
       #!/bin/sh
       exec ascendboot export.ansible --inventory atlas.yaml
 

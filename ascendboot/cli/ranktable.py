@@ -112,19 +112,8 @@ def write(
         members = tuple(_stated(cluster, node, ids) for node in chosen)
         of_npus = wanted_product or (None if cluster.product == "auto" else cluster.product)
     else:
-        to_stderr = Screen(json_mode=True)  # standard output may be the table
-        with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
-            found = _query_npus(session, chosen)
-        if nodes is None:
-            cluster = cluster.with_leaves(leaves_by_lldp(cluster, found))
-            chosen = cluster.rank_order
-        all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
-        if errors := [f for f in all_findings if f.level == "error" and f.id not in _ALLOWED]:
-            raise AscendbootError(*(finding.message for finding in errors))
-        members = tuple(
-            member(n, found[n.name], _wanted(n, device_ids(n, found[n.name]), ids)) for n in chosen
-        )
-        of_npus = _product_among(cluster, found) or wanted_product
+        members, found_product = _of_npus(call, cluster, None if nodes is None else chosen, ids)
+        of_npus = found_product or wanted_product
     if wanted_product is not None and wanted_product != of_npus:
         raise UsageError(f"--product: the NPUs are of {of_npus}, not of {wanted_product}")
     generation = GENERATIONS[word] if word else conversion.generation_for(of_npus, members)
@@ -138,6 +127,25 @@ def write(
         configmap=configmap,
         force=force,
     )
+
+
+def _of_npus(
+    call: Call, cluster: Cluster, chosen: tuple[Node, ...] | None, ids: tuple[int, ...] | None
+) -> tuple[tuple[Member, ...], Product | None]:
+    """Return the chosen nodes, or all in rank order, as their NPUs report them, and the product."""
+    to_stderr = Screen(json_mode=True)  # standard output may be the table
+    with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
+        found = _query_npus(session, chosen or cluster.nodes)
+    if chosen is None:
+        cluster = cluster.with_leaves(leaves_by_lldp(cluster, found))
+    all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
+    if errors := [f for f in all_findings if f.level == "error" and f.id not in _ALLOWED]:
+        raise AscendbootError(*(finding.message for finding in errors))
+    members = tuple(
+        member(n, found[n.name], _wanted(n, device_ids(n, found[n.name]), ids))
+        for n in chosen or cluster.rank_order
+    )
+    return members, _product_among(cluster, found)
 
 
 def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
