@@ -171,7 +171,7 @@ def _settings(sheet: Sheet, keys: InventoryKeys) -> Iterator[tuple[Location, str
         if name not in hccl.variables():
             hint = did_you_mean(name, hccl.variables(), sheet)
             unknown = f"no variable of HCCL has this name{hint or _UNDER_ENV}"
-            yield ("hccl", name), _NOT_HERE.get(name) or _why_not_env(name) or unknown
+            yield ("hccl", name), _NOT_HERE.get(name) or why_not_env(name) or unknown
         else:
             reason = hccl.why_not(name, value, keys.product)
             if reason := reason or hccl.why_not_read(name, keys.product):
@@ -181,7 +181,7 @@ def _settings(sheet: Sheet, keys: InventoryKeys) -> Iterator[tuple[Location, str
 def _why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
     """Why a variable cannot have this value in an `env`; None where it can."""
     return (
-        _why_not_env(name)
+        why_not_env(name)
         or _why_not_shown(name, value, keys.secret_names)
         or why_not_value(name, value)
         or hccl.why_not(name, value, keys.product)
@@ -309,7 +309,7 @@ def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
         why = f'"{word}" would be taken for the program to run; begin with an option'
         return None if index else why
     if option == "x" and following:
-        reason = _why_not_env(following[0].partition("=")[0])
+        reason = why_not_env(following[0].partition("=")[0])
         return f"{following[0]}: {reason}" if reason else None
     if option in ("mca", "gmca"):
         return _why_not_mca(following, seen)
@@ -374,7 +374,7 @@ def _listed() -> _Reserved:
     return _Reserved.model_validate(yaml.safe_load(text))
 
 
-def _why_not_env(name: str) -> str | None:
+def why_not_env(name: str) -> str | None:
     """Why a variable of this name cannot stand in `env`; None when it can."""
     if not is_match(ENV_NAME, name):
         return "is not the name of an environment variable; use letters, digits and _"

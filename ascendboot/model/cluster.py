@@ -78,6 +78,7 @@ class Node(Value, kw_only=True):
     """The leaf switch of the node or of each device; None: not stated."""
     slice_id: int = 0
     """Its place at the leaf switch, as MindCluster numbers them; 0 also where it is unknown."""
+    groups: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its ranks only; they override those of the cluster."""
 
