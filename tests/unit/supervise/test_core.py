@@ -283,7 +283,7 @@ def test_a_suspect_node_is_needed_if_jobs_start_only_from_it() -> None:
     def from_n1(names: Sequence[str], count: int, _keep: Sequence[str]) -> tuple[str, ...]:
         return tuple(names)[:count] if "n1" in names else ()
 
-    core = Core(NODES, 8, Parallel(tp=8), Limits(), from_n1)
+    core = Core(NODES, 8, Parallel(tp=8), Limits(), pick=from_n1)
     core.begin(0)
     core.launched(0)
     core.fault(Fault(kind=NPU, at=5, node="n1", level=Level.PRE_SEPARATE))
@@ -555,7 +555,8 @@ def test_a_state_file_of_another_form_is_refused(
 
 
 def test_nodes_are_chosen_by_the_caller_if_it_wants() -> None:
-    core = Core(NODES, 8, Parallel(tp=8), Limits(max_nodes=2), lambda c, n, _keep: tuple(c[-n:]))
+    limits = Limits(max_nodes=2)
+    core = Core(NODES, 8, Parallel(tp=8), limits, pick=lambda c, n, _keep: tuple(c[-n:]))
     [launch] = core.begin(0)
     assert isinstance(launch, Launch)
     assert launch.nodes == ("n3", "n4")
