@@ -187,19 +187,6 @@ def resume_words(rules: CheckpointRules, checkpoint: Checkpoint) -> tuple[str, .
     )
 
 
-def interval_s(save_s: float, mtbf_s: float) -> float:
-    """The time between checkpoints that loses the least, in seconds, as Young (1974) estimates it.
-
-    `save_s` is the time that saving stops the job, `mtbf_s` the mean time between its failures.
-
-    Raises:
-        ValueError: one of them is not above 0.
-    """
-    if save_s <= 0 or mtbf_s <= 0:
-        raise ValueError(f"save_s is {save_s} and mtbf_s is {mtbf_s}; both must be above 0")
-    return math.sqrt(2 * save_s * mtbf_s)
-
-
 _Saved: TypeAlias = Mapping[str, Mapping[int, Saved]]
 """By node and step."""
 

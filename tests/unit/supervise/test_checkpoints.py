@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,6 @@ from ascendboot.supervise.checkpoints import (
     Saved,
     Unusable,
     checkpoint_query,
-    interval_s,
     newest,
     resume_words,
 )
@@ -439,12 +437,6 @@ def test_the_words_of_resume_arg_are_filled_in(
 ) -> None:
     checkpoint = Checkpoint(400, "/a b/c", ("n1",))
     assert resume_words(rules("torch", resume_arg=resume_arg), checkpoint) == words
-
-
-def test_the_interval_is_that_of_young() -> None:
-    assert interval_s(60.0, 86_400.0) == pytest.approx(math.sqrt(2 * 60 * 86_400))
-    with pytest.raises(ValueError, match="both must be above 0"):
-        interval_s(60.0, 0.0)
 
 
 # ------------------------------------------------------------------------------ the real script
