@@ -15,10 +15,7 @@ from ascendboot.errors import UsageError
 from ascendboot.jobs.diagnosis import first_cause
 from ascendboot.jobs.error_codes import known_words
 from ascendboot.jobs.evidence import (
-    NOBODY,
-    ErrorInLog,
     ErrorKind,
-    Named,
     Peers,
     RankError,
     RankEvidence,
@@ -245,20 +242,19 @@ class Examination:
         is_known = one.rank is not None or ", " in one.name or first.stamp
         if not (is_known or is_of_a_log(first.text) or is_of_a_log(decisive.text)):
             self._unmarked.add(place)
-        return RankError(
-            kind=ErrorKind.PEER if logged.of_a_peer else ErrorKind.OWN,
+        found = RankError(
+            kind=ErrorKind.OWN,
             at=at,
             precision_s=1.0 if at is not None and at.is_integer() else 0.0,
             words=_legible(logged.words),
             source=place,
-            missing=self._missing(logged, one.rank),
         )
-
-    def _missing(self, logged: ErrorInLog, rank: int | None) -> Named:
         if not logged.of_a_peer:
-            return NOBODY
-        place = None if rank is None else self._ranks.get(rank, PlannedRank(rank, "", -1, -1))
-        return self._peers.named_in(logged.trouble, place)
+            return found
+        n = one.rank
+        writer = None if n is None else self._ranks.get(n, PlannedRank(n, "", -1, -1))
+        missing = self._peers.named_in(logged.trouble, writer)
+        return replace(found, kind=ErrorKind.PEER, missing=missing)
 
     def evidence(self) -> list[RankEvidence]:
         """Return the evidence of each rank, and of each process of unknown rank with an error."""

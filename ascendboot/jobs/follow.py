@@ -291,24 +291,19 @@ class Reconnector(Struct, eq=False):
         """
         if self.connect is None:
             raise UnreachableError(node, "its connection is silent")
-        self.transports[node] = self._connected(
-            node, self.connect, until=time.monotonic() + self.within_s
-        )
+        until = time.monotonic() + self.within_s
+        while True:
+            _LOG.debug("%s: connecting again", node)
+            try:
+                self.transports[node] = self.connect(node)
+                break
+            except NodeError:
+                if time.monotonic() >= until or self._over.wait(_PAUSE_S):
+                    raise
         away_s = time.monotonic() - since
         words = f"{node}: its connection was lost, and was reopened after {away_s:.0f} s"
         self.tell(words)
         self.progress.notes += (f"{words}; the job continued",)
-
-    def _connected(
-        self, node: str, connect: Callable[[str], Transport], *, until: float
-    ) -> Transport:
-        while True:
-            _LOG.debug("%s: connecting again", node)
-            try:
-                return connect(node)
-            except NodeError:
-                if time.monotonic() >= until or self._over.wait(_PAUSE_S):
-                    raise
 
     def _check_folder(self, transport: Transport) -> None:
         folder = str(self.job.job_folder)

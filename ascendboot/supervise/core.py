@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ascendboot.errors import AscendbootError, UsageError
@@ -46,7 +45,6 @@ NET_PERSISTS_S = 300.0
 """A fault of the network health alone stops a generation after this time."""
 EARLY_S = 120.0
 """A rank that ends earlier twice, with the same code and no step, has a bug."""
-NO_MORE: Mapping[str, object] = MappingProxyType({})
 CODE_GAVE_UP, CODE_NEEDS_OPERATOR, CODE_INTERRUPTED = 75, 93, 130
 
 
@@ -219,7 +217,8 @@ class Core(Memory, eq=False):
         if self.is_interrupted:
             return self._finish(State.GAVE_UP, CODE_INTERRUPTED, "interrupted by the operator")
         since = min(fault.at for fault in self.faults)
-        wait_s = 0.0 if self._is_by_operator() else self.limits.correlate_s
+        is_by_operator = self._cause().kind is FaultKind.PREEMPTED_BY_OPERATOR
+        wait_s = 0.0 if is_by_operator else self.limits.correlate_s
         self.deadline = since + wait_s
         self._enter(State.DIAGNOSING, "no process of it is left")
         return self._diagnose() or self._wake()
@@ -435,9 +434,6 @@ class Core(Memory, eq=False):
         kind = FaultKind.PREEMPTED_BY_OPERATOR
         return Fault(kind=kind, at=self.at, node=node, words=words)
 
-    def _is_by_operator(self) -> bool:
-        return self._cause().kind is FaultKind.PREEMPTED_BY_OPERATOR
-
     def _diagnose(self) -> tuple[Action, ...]:
         """Judge the end of the generation once all evidence can be here; plan the next one."""
         if self.state is not State.DIAGNOSING or self.at < self.deadline:
@@ -628,13 +624,13 @@ class Core(Memory, eq=False):
             self._event(f"node-{new.status}", new.reason, name)
 
     def _enter(
-        self, state: State, words: str, node: str = "", more: Mapping[str, object] = NO_MORE
+        self, state: State, words: str, node: str = "", more: Mapping[str, object] | None = None
     ) -> None:
         self.state = state
         self._event(state.value.lower(), words, node, more)
 
     def _event(
-        self, event: str, words: str, node: str = "", more: Mapping[str, object] = NO_MORE
+        self, event: str, words: str, node: str = "", more: Mapping[str, object] | None = None
     ) -> None:
         self.on_event(
             {
@@ -644,6 +640,6 @@ class Core(Memory, eq=False):
                 "state": self.state.value,
                 "node": node,
                 "words": words,
-                **more,
+                **(more or {}),
             }
         )
