@@ -574,7 +574,7 @@ def test_a_fault_of_a_node_without_its_name_is_ignored(job: Job) -> None:
 
 def test_a_launcher_that_ends_before_it_should_start_ends_its_own_generation(job: Job) -> None:
     job.fault(EXIT, 500, "n1", rank=1, exit_code=1)
-    stop = only(Stop, job.core.ended(only(Launch, job.again(501)).not_before - 1, 1, generation=2))
+    only(Stop, job.core.ended(only(Launch, job.again(501)).not_before - 1, 1, generation=2))
 
 
 def test_the_operator_ends_a_generation_without_charge(job: Job) -> None:
