@@ -286,29 +286,19 @@ class Examination:
 
     def verdict(self) -> Verdict | None:
         """Return what failed first; None if no log has an error."""
-        evidence = self.evidence()
-        if not evidence:
-            return self._of_a_node() or self._of_the_launcher()
-        text = "\n".join(line.text for one in self._launchers for line in one.lines)
-        cause = first_cause(
-            evidence, self._peers.named_in(text, None), uncertainty_s=self._uncertainty_s
-        )
-        if cause is None:
-            return self._of_a_node() or self._of_the_launcher()
-        return self._described(cause, evidence)
-
-    def _of_a_node(self) -> Verdict | None:
-        if not self.hints:
+        if evidence := self.evidence():
+            text = "\n".join(line.text for one in self._launchers for line in one.lines)
+            named = self._peers.named_in(text, None)
+            cause = first_cause(evidence, named, uncertainty_s=self._uncertainty_s)
+            if cause is not None:
+                return self._described(cause, evidence)
+        if self.hints:
+            place, _, words = self.hints[0].partition(": ")
+            return _plain_verdict(place, words, "a log of the node itself shows it")
+        error = next(filter(None, map(self._error, self._launchers)), None)
+        if error is None:
             return None
-        place, _, words = self.hints[0].partition(": ")
-        return _plain_verdict(place, words, "a log of the node itself shows it")
-
-    def _of_the_launcher(self) -> Verdict | None:
-        errors = ((one, self._error(one)) for one in self._launchers)
-        found = next((error for _, error in errors if error is not None), None)
-        if found is None:
-            return None
-        return _plain_verdict(found.source, found.words, "no rank failed on its own")
+        return _plain_verdict(error.source, error.words, "no rank failed on its own")
 
     def _described(self, cause: JobCause, evidence: Sequence[RankEvidence]) -> Verdict:
         """Name ranks by node and device, and processes of unknown rank by their files."""

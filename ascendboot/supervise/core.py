@@ -532,9 +532,11 @@ class Core(Memory, eq=False):
     def _choose(self) -> tuple[str, ...] | None:
         """The nodes of the largest legal world; None: there is none.
 
-        Nodes that are used only if needed are added one by one until a job can start.
+        Others, suspect ones first, are added one by one until a job can start.
         """
-        usable, others = self._healthy(), self._if_needed()
+        usable = self._healthy()
+        others = [name for name in self.order if self.nodes[name].status == "suspect"]
+        others += [name for name in self.order if is_back(self.nodes[name])]
         if self._world(len(usable) + len(others)) is None:
             return None
         for more in range(len(others) + 1):
@@ -570,11 +572,6 @@ class Core(Memory, eq=False):
         if self._world(count):
             return "no node is left from which a job can start: neither the primary nor a standby"
         return why_not_legal(self.shape, count, self.devices, self.limits.min_nodes)
-
-    def _if_needed(self) -> list[str]:
-        """Nodes to use only if there is no legal world without them: suspect ones, then others."""
-        suspect = [name for name in self.order if self.nodes[name].status == "suspect"]
-        return [*suspect, *(name for name in self.order if is_back(self.nodes[name]))]
 
     def _healthy(self) -> list[str]:
         return [name for name in self.order if self.nodes[name].status == "healthy"]
