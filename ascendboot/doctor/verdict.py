@@ -345,7 +345,6 @@ class Examination:
     def _doubts(
         self, cause: JobCause, head: RankEvidence, evidence: Sequence[RankEvidence]
     ) -> list[str]:
-        """Return what makes the cause uncertain."""
         doubts = [cause.unsure] if cause.unsure else []
         if _NUMBER.search(cause.unsure):
             doubts = ["a log of unknown rank may have the first error"]
