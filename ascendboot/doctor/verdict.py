@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -102,8 +101,12 @@ class Verdict(Value, kw_only=True):
     cause: JobCause
     place: str
     """FILE:LINE of its words."""
-    known_id: str = ""
-    """The known error that explains it."""
+
+    @property
+    def known_id(self) -> str:
+        """The known error that explains it; empty: none does."""
+        known = known_words(self.cause.words)
+        return known.id if known else ""
 
     @property
     def certainty(self) -> str:
@@ -115,17 +118,13 @@ class Verdict(Value, kw_only=True):
     @classmethod
     def of_report(cls, cause: JobCause, folder: Path) -> Verdict:
         """The verdict that the report of a job has, with the line of its words."""
-        known, path = known_words(cause.words), folder / cause.source
+        path = folder / cause.source
         words = cause.words.partition(" … ")[0].encode()
         found = 0
         if words and cause.source and path.is_file():
             with path.open("rb") as lines:
                 found = max((n for n, line in enumerate(lines, 1) if words in line), default=0)
-        return cls(
-            cause=cause,
-            place=f"{path}:{found}" if found else "",
-            known_id=known.id if known else "",
-        )
+        return cls(cause=cause, place=f"{path}:{found}" if found else "")
 
     def lines(self) -> list[str]:
         """The verdict as text."""
@@ -312,7 +311,10 @@ class Examination:
             cause = replace(cause, why=why, followed=())
             unsure = ["the logs do not show which of them was first"] if cause.unsure else []
         else:
-            cause = _of_known_ranks(cause)
+            # Without the numbers that stand for processes of unknown rank.
+            groups = ((tuple(r for r in f.ranks if r < _UNNAMED), f.how) for f in cause.followed)
+            followed = tuple(Followed(ranks, how) for ranks, how in groups if ranks)
+            cause = replace(cause, why=_NUMBER.sub("others", cause.why), followed=followed)
         shown = (one.error for one in evidence if one.error and one.error.words == cause.words)
         error = next(shown, head.first_error)
         title = self._title(cause.kind, chosen, is_lone=is_lone)
@@ -339,8 +341,7 @@ class Examination:
             why="it is the only log" if is_lone else cause.why,
             unsure="; ".join(unsure),
         )
-        place = error.source if error.words else ""
-        return Verdict(cause=described, place=place, known_id=known.id if known else "")
+        return Verdict(cause=described, place=error.source if error.words else "")
 
     def _doubts(
         self, cause: JobCause, head: RankEvidence, evidence: Sequence[RankEvidence]
@@ -412,13 +413,6 @@ def _ranks_of_groups(writers: Sequence[Writer]) -> set[int]:
     return set()
 
 
-def _of_known_ranks(cause: JobCause) -> JobCause:
-    """Return a cause without the numbers that stand for processes of unknown rank."""
-    groups = ((tuple(r for r in f.ranks if r < _UNNAMED), f.how) for f in cause.followed)
-    followed = tuple(Followed(ranks, how) for ranks, how in groups if ranks)
-    return replace(cause, why=_NUMBER.sub("others", cause.why), followed=followed)
-
-
 def _plain_verdict(place: str, words: str, why: str) -> Verdict:
     known = known_words(words)
     source = place.rpartition(":")[0]
@@ -434,7 +428,7 @@ def _plain_verdict(place: str, words: str, why: str) -> Verdict:
         why=why,
         unsure="no log of a rank has an error",
     )
-    return Verdict(cause=cause, place=place, known_id=known.id if known else "")
+    return Verdict(cause=cause, place=place)
 
 
 def _seen_ranks(writers: Iterable[Writer]) -> list[PlannedRank]:
@@ -486,30 +480,23 @@ def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = N
         if why := layout.contradiction(members):
             notes.append(f"{layout.source}: not used, it is of another job: {why}")
             used = Layout()
-        clocks_s = 2 * record.clocks.uncertainty_s if record else _clock_error_s(members)
+        starts = [one.started for one in members if one.started is not None]
+        # Processes of a job start together: how far they seem apart is how far clocks may differ.
+        clocks_s = max(_LEAST_S, max(starts, default=0.0) - min(starts, default=0.0))
+        clocks_s = 2 * record.clocks.uncertainty_s if record else clocks_s
         found = Examination(members, used, uncertainty_s=clocks_s, paths=paths)
         verdict = found.verdict()
         if verdict is not None:
             verdicts.append(verdict)
             hints = (hint for hint in found.hints if not hint.startswith(verdict.place))
             notes += [f"a log of a node shows {hint}" for hint in hints]
-    quiet = _similar_without_lines(paths, writers)
+    # Files without a selected line whose names differ by numbers from those of the others.
+    used = {one.name.partition(", ")[0] for one in writers}
+    forms = {without_numbers(name) for name in used}
+    quiet = [path for path in paths if path not in used and without_numbers(path) in forms]
     if quiet and verdicts:
         notes.append(f"without any error: {', '.join(quiet)}")
     return Examined(tuple(verdicts), tuple(_legible(note) for note in notes), len(logs.files))
-
-
-def _clock_error_s(writers: Sequence[Writer]) -> float:
-    """Return how far clocks may differ: processes of a job start together."""
-    starts = [one.started for one in writers if one.started is not None]
-    return max(_LEAST_S, max(starts) - min(starts)) if starts else _LEAST_S
-
-
-def _similar_without_lines(paths: Iterable[str], writers: Sequence[Writer]) -> list[str]:
-    """Return the files without a selected line whose names differ by numbers from losers' ones."""
-    used = {one.name.partition(", ")[0] for one in writers}
-    forms = Counter(without_numbers(name) for name in used)
-    return [path for path in paths if path not in used and forms[without_numbers(path)]]
 
 
 def _legible(words: str) -> str:
