@@ -491,9 +491,9 @@ def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = N
             hints = (hint for hint in found.hints if not hint.startswith(verdict.place))
             notes += [f"a log of a node shows {hint}" for hint in hints]
     # Files without a selected line whose names differ by numbers from those of the others.
-    used = {one.name.partition(", ")[0] for one in writers}
-    forms = {without_numbers(name) for name in used}
-    quiet = [path for path in paths if path not in used and without_numbers(path) in forms]
+    named = {one.name.partition(", ")[0] for one in writers}
+    forms = {without_numbers(name) for name in named}
+    quiet = [path for path in paths if path not in named and without_numbers(path) in forms]
     if quiet and verdicts:
         notes.append(f"without any error: {', '.join(quiet)}")
     return Examined(tuple(verdicts), tuple(_legible(note) for note in notes), len(logs.files))
