@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 
 from invoke.collection import Collection
-from invoke.context import Context
 
-from ascendboot.cli.common import among, end, whole_number
+from ascendboot.cli.common import among, whole_number
 from ascendboot.cli.verbs import Call, verb
-from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
 from ascendboot.export.volcano import PROFILES, Job, export
 from ascendboot.readiness.ready import script_arguments
@@ -17,6 +15,7 @@ from ascendboot.readiness.ready import script_arguments
 
 @verb(
     name="volcano",
+    shared=("inventory", "json"),
     help={
         "script": "The training script, as seen from code.path",
         "image": "The image of the pods; required",
@@ -32,7 +31,7 @@ from ascendboot.readiness.ready import script_arguments
     },
 )
 def export_volcano(
-    c: Context,
+    call: Call,
     *,
     script: str,
     image: str | None = None,
@@ -42,8 +41,6 @@ def export_volcano(
     queue: str = "default",
     max_retry: str | None = None,
     region: str | None = None,
-    inventory: str | None = None,
-    json: bool = False,
 ) -> None:
     """Print a job as YAML of a VolcanoJob. Connects to no node.
 
@@ -70,13 +67,12 @@ def export_volcano(
         max_retry=whole_number("--max-retry", max_retry, at_least=1) if max_retry else None,
         region=region,
     )
-    text, notes = export(Call(inventory, 1, json).path, job)
-    screen = Screen(json_mode=json)
+    text, notes = export(call.path, job)
     for note in notes:
-        screen.error(note)
-    if not json:
-        screen.text(text.removesuffix("\n"))
-    end(screen, 0, {"yaml": text, "not_carried_over": notes} if json else None)
+        call.screen.error(note)
+    if not call.json:
+        call.screen.text(text.removesuffix("\n"))
+    call.end(0, {"yaml": text, "not_carried_over": notes})
 
 
 collection = Collection("export", export_volcano)

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from invoke.collection import Collection
-from invoke.context import Context
 
-from ascendboot.cli.common import JSON_HELP, end, whole_number
-from ascendboot.cli.verbs import verb
-from ascendboot.console.screen import Screen
+from ascendboot.cli.common import whole_number
+from ascendboot.cli.verbs import Call, verb
 from ascendboot.errors import NodeError, UsageError
 from ascendboot.lab import cluster as labs
 from ascendboot.lab import faults
@@ -37,11 +35,10 @@ _LAB_HELP = "The id of a lab of another working directory; lab.status lists them
         " a2",
         "network": f"Management and NPU network. Default: {DEFAULT_NETWORKS}, or a free part of"
         " them if another lab uses these",
-        "json": JSON_HELP,
     }
 )
 def up(
-    c: Context,
+    call: Call,
     *,
     nodes: str = "2",
     devices: str = "8",
@@ -49,7 +46,6 @@ def up(
     no_containers: bool = False,
     product: str = "a2",
     network: str | None = None,
-    json: bool = False,
 ) -> None:
     """Start a practice cluster with real SSH and stand-in NPUs. Needs root.
 
@@ -89,7 +85,7 @@ def up(
     is_below = lab.inventory.is_relative_to(Path.cwd())
     inventory = lab.inventory.relative_to(Path.cwd()) if is_below else lab.inventory
     words = f"{'already runs' if before else 'is up'}. Next: invoke setup --inventory {inventory}"
-    _print(reply, [*lines, *notes, f"The practice cluster {words}"], json=json)
+    _end(call, reply, [*lines, *notes, f"The practice cluster {words}"])
 
 
 def _started(
@@ -119,8 +115,8 @@ def _started(
         return bring_up(replace(shape, containers=False)), str(error).partition("; try ")[0]
 
 
-@verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
-def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
+@verb(help={"lab": _LAB_HELP})
+def down(call: Call, *, lab: str | None = None) -> None:
     """Remove the practice cluster of this directory; only .ascendboot/runs is kept.
 
     Examples:
@@ -140,11 +136,11 @@ def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
         State.here().forget_setup(labs.CLUSTER, labs.INVENTORY)
     reply = {"lab": gone, "others": others}
     first = "The practice cluster is down." if gone else _none_runs(lab)
-    _print(reply, [first, *_lines_of_others(others)], json=json)
+    _end(call, reply, [first, *_lines_of_others(others)])
 
 
-@verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
-def status(c: Context, *, lab: str | None = None, json: bool = False) -> None:
+@verb(help={"lab": _LAB_HELP})
+def status(call: Call, *, lab: str | None = None) -> None:
     """Show the state of the practice cluster and its faults.
 
     Examples:
@@ -159,17 +155,18 @@ def status(c: Context, *, lab: str | None = None, json: bool = False) -> None:
     fixed, others = found.to_json() if found else {"lab": None}, _others(found)
     none_runs = [] if found else [f"{_none_runs(lab)} Bring one up with invoke lab.up"]
     lines = [*map(_node_line, nodes), *none_runs, *_lines_of_others(others)]
-    _print({**fixed, "nodes": nodes, "others": others}, lines, json=json)
+    _end(call, {**fixed, "nodes": nodes, "others": others}, lines)
 
 
 @verb(
+    shared=(),
     help={
         "node": "The node, for example lab-1",
         "container": "Open the shell in its container",
         "lab": _LAB_HELP,
-    }
+    },
 )
-def shell(c: Context, *, node: str, container: bool = False, lab: str | None = None) -> None:
+def shell(_: Call, *, node: str, container: bool = False, lab: str | None = None) -> None:
     """Open a root shell on a node or in its container, without SSH.
 
     Examples:
@@ -195,11 +192,10 @@ def shell(c: Context, *, node: str, container: bool = False, lab: str | None = N
         f" default {faults.DEFAULT_SECONDS}",
         "undo": "Remove the fault",
         "lab": _LAB_HELP,
-        "json": JSON_HELP,
     }
 )
 def fault(
-    c: Context,
+    call: Call,
     *,
     node: str,
     kind: str,
@@ -209,7 +205,6 @@ def fault(
     seconds: str | None = None,
     undo: bool = False,
     lab: str | None = None,
-    json: bool = False,
 ) -> None:
     """Cause a fault on a node, or remove it with --undo.
 
@@ -253,17 +248,16 @@ def fault(
     reply = {"lab": running.lab_id, "node": node, **words, "undone": undo, "note": note}
     where = node if fault.device is None else f"{node} device {fault.device}"
     what = f"no more {kind}" if undo else _fault_words(words | {"device": None})
-    _print(reply, [f"{where}: {what}", *filter(None, [note])], json=json)
+    _end(call, reply, [f"{where}: {what}", *filter(None, [note])])
 
 
 collection = Collection("lab", up, down, status, shell, fault)
 
 
-def _print(reply: dict[str, Any], lines: Sequence[str], *, json: bool) -> None:
-    screen = Screen(json_mode=json)
-    for line in lines:
-        screen.say(line)
-    end(screen, 0, reply if json else None)
+def _end(call: Call, reply: dict[str, Any], lines: Sequence[str]) -> None:
+    for line in lines:  # with --json on standard error
+        call.screen.say(line)
+    call.end(0, reply)
 
 
 def _node_line(node: dict[str, Any]) -> str:

@@ -164,7 +164,7 @@ def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
     wants_json = any("json" in verb.args and verb.args["json"].value for verb in verbs)
     code = (LaunchError if starts_jobs else UsageError).exit_code
     with _plain_errors():
-        raise exit_with(words, code, {"json": wants_json})
+        raise exit_with(words, code, json=wants_json)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ascendboot.cli.common import JSON_HELP, end
 from ascendboot.cli.known_jobs import KnownJob, known_jobs, now, supervision
 from ascendboot.cli.report_page import Known, legible, page, page_values
 from ascendboot.cli.verbs import Call, verb
@@ -40,6 +39,7 @@ _GAP: Final = b"[ascendboot: %d bytes are left out here]\n"
 
 
 @verb(
+    shared=("inventory", "json"),
     help={
         "job": "The job's id, as printed by train. Default: the last job, otherwise the last setup"
         " or check",
@@ -48,19 +48,16 @@ _GAP: Final = b"[ascendboot: %d bytes are left out here]\n"
         "bundle": "Pack the report, logs and the output of tools into one .tar.gz, secrets masked",
         "force": "Overwrite a file that is no report",
         "inventory": "The inventory of the cluster: its leaf switches, and the secrets to mask",
-        "json": JSON_HELP,
-    }
+    },
 )
 def report(
-    _: object,
+    call: Call,
     *,
     job: str | None = None,
     run: str | None = None,
     output: str | None = None,
     bundle: bool = False,
     force: bool = False,
-    inventory: str | None = None,
-    json: bool = False,
 ) -> None:
     """Put what is known of a job into one HTML file.
 
@@ -77,7 +74,6 @@ def report(
     Exit codes: 0 written, 1 a file could not be used, 2 no such job or run, or
     the output is a file that is no report. No node is queried: never 4.
     """
-    call = Call(inventory, 1, json)
     cluster = call.cluster()
     if job is not None and run is not None:
         raise UsageError("--job: does not work with --run: leave out one of the two")
@@ -104,7 +100,7 @@ def report(
     if (more := len(left_out) - _MOST_NAMED) > 0:
         call.screen.say(f"  and {more} more: see LEFT-OUT.txt in the bundle", "yellow")
     document = {"exit_code": 0, "file": str(path), "left_out": left_out, "report": values}
-    end(call.screen, 0, document if json else None)
+    call.end(0, document)
 
 
 def _what(known: Known, content: bytes) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from ascendboot.checks.collective.hccl_test import HcclPlan
 from ascendboot.checks.probes import Coverage
 from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes
-from ascendboot.cli.common import end, on_interrupt
+from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -93,7 +93,7 @@ def setup(
     screen.summary(report, session.run.shown, planned=plan)
     changes = report.count(Outcome.WOULD_CHANGE)
     code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
-    end(screen, code, report.to_json() if call.json else None)
+    call.end(code, report.to_json())
 
 
 @cluster_verb(
@@ -168,7 +168,7 @@ def check(
                 report = replace(report, results=whole, interrupted=interrupted)
     session.run.write_json("report.json", report.to_json())
     screen.verdict(report, session.run.shown)
-    end(screen, report.exit_code, report.to_json() if call.json else None)
+    call.end(report.exit_code, report.to_json())
 
 
 def walk_setup(

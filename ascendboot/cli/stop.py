@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ascendboot.cli.common import end, seconds
+from ascendboot.cli.common import seconds
 from ascendboot.cli.known_jobs import JOB_HELP, find_job, keep_report
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -82,7 +82,7 @@ def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> Non
     session.run.write_json("report.json", document)
     for node in record.nodes:
         _show(screen, node, answers[node], before)
-    end(screen, code, document if call.json else None)
+    call.end(code, document)
 
 
 def _code(answer: Terminated | NodeError) -> int:

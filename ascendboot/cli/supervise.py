@@ -41,7 +41,7 @@ from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.readiness.device_faults import DeviceFaults
 from ascendboot.readiness.queries import job_requirements
-from ascendboot.readiness.ready import start_stopped_sshd
+from ascendboot.readiness.ready import Readiness, start_stopped_sshd
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import Run
 from ascendboot.supervise.checkpoints import resume_words
@@ -54,7 +54,7 @@ from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transpor
 from ascendboot.transport.pool import on_each
 from ascendboot.value import Struct, field, replace
 
-Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], "tuple[LaunchRequest, NodeClocks]"]
+Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], tuple[LaunchRequest, Readiness]]
 """Checks the nodes of a cluster before a job with an id, and describes the job."""
 Follow: TypeAlias = Callable[[LaunchPlan | JobRecord, NodeClocks, Path, Progress], JobReport]
 """Starts a planned job and follows it; its logs go into a folder."""
@@ -91,7 +91,8 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         cluster, record = part_of(self.session.cluster, self.record, launch)
         self._connect(launch.nodes)
         job_id = generation_id(self.job.run_id, launch.generation)
-        request, self._clocks = self.ready(cluster, record, job_id)
+        request, ready = self.ready(cluster, record, job_id)
+        self._clocks = ready.clocks
         size = request.placement.world_size
         words = f"{counted(size, 'rank')} on {counted(len(launch.nodes), 'node')}"
         self.tell(f"generation {launch.generation}: {words}: {fold(launch.nodes)}")

@@ -9,7 +9,6 @@ from invoke.collection import Collection
 
 from ascendboot.checks.finding import grouped, in_order
 from ascendboot.checks.network import leaf_rules
-from ascendboot.cli.common import end
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.node_facts import NodeFacts
@@ -50,7 +49,7 @@ def show(call: Call, *, lldp: bool = False) -> None:
     cluster, facts = _with_lldp(call, stated) if reads else (stated, {})
     warnings = [each.message for each in in_order(leaf_rules(cluster, facts))]
     if call.json:
-        end(call.screen, 0, _document(cluster, warnings))
+        call.end(0, _document(cluster, warnings))
         return
     call.screen.say(cluster.order_words or _NONE)
     for line in _table(cluster) if cluster.leaves else ():
