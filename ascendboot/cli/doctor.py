@@ -50,9 +50,16 @@ def doctor(
     layout = Layout.of_record(record) if record else Layout()
     if rank_table is not None:
         layout = Layout.of_table(rank_table)
-    found = _reported(places) if record else None
-    found = found or examine(places, layout, record)
-    for line in () if call.json else _lines(found):
+    reported = None
+    if record and len(places) == 1 and places[0].is_dir():
+        reported = final_report(places[0])
+    if reported and reported.cause:
+        verdict = Verdict.of_report(reported.cause, places[0])
+        found = Examined((verdict,), reported.notes, len(list(places[0].glob("*.log"))))
+    else:
+        found = examine(places, layout, record)
+    lines = [line for verdict in found.verdicts for line in verdict.lines()]
+    for line in () if call.json else lines or [f"no error found in {counted(found.files, 'file')}"]:
         screen.say(line)
     for note in found.notes[:_MOST_NOTES]:
         screen.say(note, "yellow")
@@ -65,21 +72,6 @@ def doctor(
         "notes": list(found.notes),
     }
     call.end(0, document)
-
-
-def _reported(places: Sequence[Path]) -> Examined | None:
-    """Return the cause in the final report of a job; None if there is no such report."""
-    folder = places[0]
-    report = final_report(folder) if len(places) == 1 and folder.is_dir() else None
-    if report is None or report.cause is None:
-        return None
-    verdict = Verdict.of_report(report.cause, folder)
-    return Examined((verdict,), report.notes, len(list(folder.glob("*.log"))))
-
-
-def _lines(found: Examined) -> list[str]:
-    lines = [line for verdict in found.verdicts for line in verdict.lines()]
-    return lines or [f"no error found in {counted(found.files, 'file')}"]
 
 
 def _places(path: Sequence[str], job: str | None) -> tuple[JobRecord | None, list[Path]]:

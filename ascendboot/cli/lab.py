@@ -101,10 +101,16 @@ def _started(
         why_none = hindrance(Path("/proc/self/mounts").read_text())
         containers = why_none is None
 
+    here = Path.cwd()
+    around = (place for place in (here, *here.parents) if (place / "pyproject.toml").is_file())
+    project = next((place for place in around if (place / DEMO).is_dir()), None)
+    caller = (os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", ""))
+    is_sudo = all(word.isdecimal() for word in caller)
+    owner = (int(caller[0]), int(caller[1])) if is_sudo else (os.getuid(), os.getgid())
+
     def bring_up(requested: Shape) -> labs.Lab:
-        instead, here = requested.elsewhere() if elsewhere else (), Path.cwd()
-        project = _project(here)
-        return labs.up(requested, directory=here, project=project, owner=_owner(), instead=instead)
+        instead = requested.elsewhere() if elsewhere else ()
+        return labs.up(requested, directory=here, project=project, owner=owner, instead=instead)
 
     try:
         return bring_up(replace(shape, containers=containers)), why_none
@@ -128,15 +134,14 @@ def down(call: Call, *, lab: str | None = None) -> None:
     become_root()
     was_here = labs.INVENTORY.exists()
     found, lab_id = _requested(lab)
-    others = _others(found)
+    others, lines = _others(found)
     gone = found.lab_id if found else lab_id if lab_id and labs.remains(lab_id) else None
     if gone:
         labs.down(gone)
     if was_here and not labs.INVENTORY.exists():
         State.here().forget_setup(labs.CLUSTER, labs.INVENTORY)
-    reply = {"lab": gone, "others": others}
     first = "The practice cluster is down." if gone else _none_runs(lab)
-    _end(call, reply, [first, *_lines_of_others(others)])
+    _end(call, {"lab": gone, "others": others}, [first, *lines])
 
 
 @verb(help={"lab": _LAB_HELP})
@@ -152,10 +157,10 @@ def status(call: Call, *, lab: str | None = None) -> None:
     become_root()
     found, _ = _requested(lab)
     nodes = [node.to_json() for node in labs.status_of(found)] if found else []
-    fixed, others = found.to_json() if found else {"lab": None}, _others(found)
+    fixed, (others, last) = found.to_json() if found else {"lab": None}, _others(found)
     none_runs = [] if found else [f"{_none_runs(lab)} Bring one up with invoke lab.up"]
-    lines = [*map(_node_line, nodes), *none_runs, *_lines_of_others(others)]
-    _end(call, {**fixed, "nodes": nodes, "others": others}, lines)
+    reply = {**fixed, "nodes": nodes, "others": others}
+    _end(call, reply, [*map(_node_line, nodes), *none_runs, *last])
 
 
 @verb(
@@ -229,19 +234,16 @@ def fault(
 
     Exit codes: 0 done, 1 not possible on this machine, 2 wrong usage.
     """
+    given = {"device": device, "times": times, "milliseconds": milliseconds, "seconds": seconds}
     numbers = {
-        name: None if word is None else whole_number(f"--{name}", word, at_least=least)
-        for name, word, least in (
-            ("device", device, 0),
-            ("times", times, 0),
-            ("milliseconds", milliseconds, 0),
-            ("seconds", seconds, None),
-        )
+        name: whole_number(f"--{name}", word, at_least=None if name == "seconds" else 0)
+        for name, word in given.items()
+        if word is not None
     }
     become_root()
     running = _running(lab)
     if undo:
-        fault = running.undo(node, kind, device=numbers["device"])
+        fault = running.undo(node, kind, device=numbers.get("device"))
     else:
         fault = running.fault(node, kind, **numbers)
     note, words = None if undo else faults.note(fault), as_json(fault)
@@ -292,13 +294,6 @@ def _none_runs(lab: str | None) -> str:
     return f"No practice cluster {lab} runs." if lab else "No practice cluster runs here."
 
 
-def _lines_of_others(others: list[dict[str, str]]) -> list[str]:
-    return [
-        f"Another practice cluster, {other['lab']}, belongs to {other['directory']}."
-        for other in others
-    ]
-
-
 def _requested(word: str | None) -> tuple[labs.Lab | None, str | None]:
     """The lab with the id in --lab, else that of the working directory; and the id."""
     lab_id = None if word is None else lab_called(word)
@@ -314,25 +309,12 @@ def _running(word: str | None) -> labs.Lab:
     raise LabError(f"lab: could not find a lab: none runs for {Path.cwd()}; run invoke lab.up")
 
 
-def _others(lab: labs.Lab | None) -> list[dict[str, str]]:
-    return [
+def _others(lab: labs.Lab | None) -> tuple[list[dict[str, str]], list[str]]:
+    """Labs of other working directories, and lines about them."""
+    others = [
         {"lab": record.shape.lab_id, "directory": str(record.directory)}
         for record in recorded()
         if lab is None or record.shape.lab_id != lab.lab_id
     ]
-
-
-def _owner() -> tuple[int, int]:
-    """User and group that own files in the working directory: those who called sudo."""
-    behind = (os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", ""))
-    if all(word.isdecimal() for word in behind):
-        return int(behind[0]), int(behind[1])
-    return os.getuid(), os.getgid()
-
-
-def _project(directory: Path) -> Path | None:
-    """The checkout that contains `directory`."""
-    for place in (directory, *directory.parents):
-        if (place / "pyproject.toml").is_file() and (place / DEMO).is_dir():
-            return place
-    return None
+    words = "Another practice cluster, {lab}, belongs to {directory}."
+    return others, [words.format(**other) for other in others]

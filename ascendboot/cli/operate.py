@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from ascendboot.cli.common import whole_number
 from ascendboot.cli.known_jobs import SUPERVISE_FOLDER, now, recorded, supervised_run
@@ -99,27 +99,20 @@ def events(call: Call, *, job: str = "", follow: bool = False) -> None:
     Exit codes: 0 printed, 2 no such job.
     """
     run = supervised_run(call.state, job)
+    store, place = Store(run.folder / SUPERVISE_FOLDER), 0
     write = Screen.raw(to_stderr=False)
-    for event in _events(Store(run.folder / SUPERVISE_FOLDER), follow=follow):
-        line = json.dumps(event) if call.json else event_line(event)
-        try:
-            write(f"{line}\n".encode(errors="backslashreplace"))
-        except BrokenPipeError:  # the reader has exited (`| head -1`)
-            return
-
-
-def _events(
-    store: Store, *, follow: bool, pause: Callable[[float], None] = time.sleep
-) -> Iterator[dict[str, Any]]:
-    """Yield all events; with `follow` also those to come, until the job has ended."""
-    place = 0
     while True:
         new, place = store.events_from(place)
-        yield from new
+        for event in new:
+            line = json.dumps(event) if call.json else event_line(event)
+            try:
+                write(f"{line}\n".encode(errors="backslashreplace"))
+            except BrokenPipeError:  # the reader has exited (`| head -1`)
+                return
         state = store.read_state() or {}
         if not follow or (not new and state.get("state") in ENDED):
             return
-        pause(_PAUSE_S)
+        time.sleep(_PAUSE_S)
 
 
 def _request(call: Call, job: str, request: Request) -> None:
@@ -147,17 +140,11 @@ class Ask(Value):
             UsageError: there is no such node or size, or the job has ended.
             AscendbootError: `train` does not answer.
         """
-        answer = None
-        while answer is None:
-            answer = self._once(request)
-        return answer
-
-    def _once(self, request: Request) -> Answer | None:
         try:
             with self.store.writing(now().isoformat(timespec="seconds")) as writer:
                 return self._changed(writer, request)
         except SupervisedError:
-            return self._answered(request)
+            return self._answered(request) or self(request)
 
     def _changed(self, writer: Writer, request: Request) -> Answer:
         """Change the state file; the next `train --resume` acts on it."""
@@ -172,25 +159,29 @@ class Ask(Value):
 
     def _answered(self, request: Request) -> Answer | None:
         """Hand over a request and wait for the answer; None: `train` has ended before."""
-        inbox, until = self.store.inbox, self.clock() + ANSWER_S
+        inbox = self.store.inbox
         request_id = inbox.hand_over(request)
         self.screen.working(f"{self.job_id}: waiting for its train to answer")
         try:
-            while self.store.is_supervised and self.clock() < until:
-                if answer := inbox.answer(request_id):
-                    return answer
-                self.pause(_PAUSE_S)
+            answer = self._waited_for(request_id, ANSWER_S, lambda: self.store.is_supervised)
         finally:  # also after Ctrl-C: what the operator gave up is not carried out later
             is_withdrawn = inbox.withdraw(request_id)
             self.screen.rest()
-        if is_withdrawn and not self.store.is_supervised:
-            return None
-        until = self.clock() + (0.0 if is_withdrawn else _TAKEN_S)
-        while self.clock() < until:
-            if answer := inbox.answer(request_id):
-                return answer
-            self.pause(_PAUSE_S)
+        if answer is None and not is_withdrawn:
+            answer = self._waited_for(request_id, _TAKEN_S, lambda: True)
+        if answer or (is_withdrawn and not self.store.is_supervised):
+            return answer
         why = f"no answer within {ANSWER_S:g} s; nothing was changed; repeat it later"
         if not is_withdrawn:
             why = "it took the request and gave no answer; see status and events"
         raise AscendbootError(f"{self.job_id}: could not ask its train to {request.verb}: {why}")
+
+    def _waited_for(
+        self, request_id: str, at_most_s: float, goes_on: Callable[[], bool]
+    ) -> Answer | None:
+        until = self.clock() + at_most_s
+        while goes_on() and self.clock() < until:
+            if answer := self.store.inbox.answer(request_id):
+                return answer
+            self.pause(_PAUSE_S)
+        return None

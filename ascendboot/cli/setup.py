@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ascendboot.checks.collective.hccl_test import HcclPlan
 from ascendboot.checks.probes import Coverage
-from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes
+from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes, run_check
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
@@ -148,20 +148,20 @@ def check(
     screen, cluster = call.screen, call.cluster(with_own_table=True)
     flags = {"operation": operation, "sizes": sizes, "floor": floor, "nodes": nodes}
     wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, devices=devices)
-    parts = {
-        "Measure devices and pairs of nodes": check_nodes if level == "full" else None,
-        "Check communication between ranks": check_collective if collective else None,
-        "Run HCCL Test": partial(check_hccl_test, wanted=wanted) if hccl_test else None,
-    }
+    parts = (
+        ("Measure devices and pairs of nodes", "node-check", level == "full", check_nodes),
+        ("Check communication between ranks", "collective", collective, check_collective),
+        ("Run HCCL Test", "hccl-test", hccl_test, partial(check_hccl_test, wanted=wanted)),
+    )
     with call.session("check", cluster, reads=True) as session:
         with _survey(session, screen, _REPORTING) as survey:
             coverage: Coverage = "all-pairs" if all_pairs else "ring"
             check_cluster(survey, session.connect_hosts_to_look, coverage)
         report = survey.progress.report(session.run.run_id)
-        for title, part in parts.items():
-            if part and not report.interrupted:
+        for title, phase, is_wanted, part in parts:
+            if is_wanted and not report.interrupted:
                 screen.working(title)
-                results, interrupted = part(session, screen)
+                results, interrupted = run_check(session, screen, phase, part)
                 if results:
                     screen.phase(title, results)
                 whole = (*report.results, *results)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ascendboot.cli.common import seconds
 from ascendboot.cli.known_jobs import JOB_HELP, find_job, keep_report
 from ascendboot.cli.verbs import Call, cluster_verb
-from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.model.job import JobState
 from ascendboot.value import as_json
-
-LEFT = 1
 
 
 @cluster_verb(
@@ -67,50 +62,37 @@ def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> Non
         except OSError as error:  # does not change the result of `stop`
             screen.error(f"could not keep the report: {error.strerror or error}")
     answers |= found.errors
-    code = max(map(_code, answers.values()), default=0)
+    code, nodes = 0, []
+    for node in record.nodes:
+        answer = answers[node]
+        seen = Terminated() if isinstance(answer, NodeError) else answer
+        if isinstance(answer, NodeError):
+            code = UnreachableError.exit_code
+            screen.error(f"{answer}; could not check for remaining processes")
+        elif answer.left:
+            code = max(code, 1)
+            for left in answer.left:
+                screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")
+        else:
+            count = max(before[node], len(answer.ended))
+            ended = f"{count} processes ended, {len(answer.ended)} of them by stop; "
+            screen.say(f"  {node}  {ended if count else ''}nothing is left")
+        nodes.append(
+            {
+                "node": node,
+                "processes_before": None if node in found.errors else before[node],
+                "ended": as_json(seen.ended),
+                "left": as_json(seen.left),
+                "problem": str(answer) if isinstance(answer, NodeError) else "",
+            }
+        )
     document = {
         "job_id": record.job_id,
         "cluster": record.cluster,
         "state_before": state.value,
         "exit_code": code,
-        "nodes": [
-            _node_json(node, answers[node], None if node in found.errors else before[node])
-            for node in record.nodes
-        ],
+        "nodes": nodes,
         "notes": notes,
     }
     session.run.write_json("report.json", document)
-    for node in record.nodes:
-        _show(screen, node, answers[node], before)
     call.end(code, document)
-
-
-def _code(answer: Terminated | NodeError) -> int:
-    if isinstance(answer, NodeError):
-        return UnreachableError.exit_code
-    return LEFT if answer.left else 0
-
-
-def _show(
-    screen: Screen, node: str, answer: Terminated | NodeError, before: Mapping[str, int]
-) -> None:
-    if isinstance(answer, NodeError):
-        screen.error(f"{answer}; could not check for remaining processes")
-        return
-    for left in answer.left:
-        screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")
-    if not answer.left:
-        count = max(before[node], len(answer.ended))
-        ended = f"{count} processes ended, {len(answer.ended)} of them by stop; "
-        screen.say(f"  {node}  {ended if count else ''}nothing is left")
-
-
-def _node_json(node: str, answer: Terminated | NodeError, before: int | None) -> dict[str, object]:
-    seen = Terminated() if isinstance(answer, NodeError) else answer
-    return {
-        "node": node,
-        "processes_before": before,
-        "ended": as_json(seen.ended),
-        "left": as_json(seen.left),
-        "problem": str(answer) if isinstance(answer, NodeError) else "",
-    }
