@@ -15,7 +15,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from ascendboot.cli.report_file import Bundle, report
+from ascendboot.cli.report_file import packed, report
 from ascendboot.cli.report_page import Known, legible, page, page_values
 from ascendboot.launch.plan import JobRecord, PlannedRank
 from ascendboot.model.cluster import Cluster, Device, Node, NodeClocks, Parallel, SshAccess
@@ -416,21 +416,17 @@ def test_generations_of_a_supervised_job_are_on_a_timeline() -> None:
 def test_a_bundle_is_masked_bounded_and_says_what_it_lacks(tmp_path: Path) -> None:
     big = tmp_path / "rank.0.log"
     big.write_bytes(b"first\n" + b"planted \xff line\n" * 200_000 + b"last\n")
-    left_out: list[dict[str, str]] = []
-    bundle = Bundle("ascendboot-report-x", partial(masked, secrets=["planted"]), left_out)
-    content = bundle.finished([("run/rank.0.log", big), ("run/gone", tmp_path / "gone")])
+    files = [("run/rank.0.log", big), ("run/gone", tmp_path / "gone")]
+    change = partial(masked, secrets=["planted"])
+    content, left_out = packed("ascendboot-report-x", {}, files, change)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        files = {
-            member.name: (archive.extractfile(member) or io.BytesIO()).read()
-            for member in archive.getmembers()
-        }
-    log = files["ascendboot-report-x/run/rank.0.log"]
+        log, lacks = [file.read() for m in archive if (file := archive.extractfile(m))]
     assert log.startswith(b"first\n*** \xff line\n")
     assert log.endswith(b"*** \xff line\nlast\n")
     assert b"bytes are left out here" in log
     assert b"planted" not in log
     assert [each["name"] for each in left_out] == ["run/rank.0.log", "run/gone"]
-    assert b"run/gone: could not be read" in files["ascendboot-report-x/LEFT-OUT.txt"]
+    assert b"run/gone: could not be read" in lacks
 
 
 def test_the_verb_writes_a_run_of_check_and_overwrites_only_reports(
