@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from invoke.collection import Collection
@@ -130,9 +129,8 @@ def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
         chosen = expand_list(names)
     except ValueError as error:
         raise UsageError(f"--nodes: {error}") from None
-    for name in chosen:
-        if name not in known:
-            raise UsageError(f'--nodes: "{name}" is not in {cluster.source}')
+    if unknown := [name for name in chosen if name not in known]:
+        raise UsageError(f'--nodes: "{unknown[0]}" is not in {cluster.source}')
     if len(set(chosen)) != len(chosen):
         raise UsageError("--nodes: a node is named twice")
     return tuple(known[name] for name in chosen)
@@ -354,16 +352,17 @@ def validate(
     """
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
-    names = (table, *(file or ()))
     servers = None
     if call.inventory is not None:
         cluster, found = _queried_cluster(call)
         wanted_product = wanted_product or _product_among(cluster, found)
         servers = servers_seen(cluster, found)
-    checked = partial(
-        check_file, product=wanted_product, job=wanted_job, intra_roce=intra_roce, servers=servers
-    )
-    results = [checked(name) for name in names]
+    results = [
+        check_file(
+            name, product=wanted_product, job=wanted_job, intra_roce=intra_roce, servers=servers
+        )
+        for name in (table, *(file or ()))
+    ]
     code = max(result.exit_code for result in results)
     lines = [line for result in results for line in result.report_lines()]
     document = {"exit_code": code, "files": [result.to_json() for result in results]}

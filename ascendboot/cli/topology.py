@@ -115,14 +115,10 @@ def _table(cluster: Cluster) -> Iterator[str]:
         yield f"  {'  '.join(padded)}".rstrip()
     yield ""
     cores = dict(cluster.cores)
-    for leaf, names in _nodes_by_leaf(cluster).items():
+    pairs = {(leaf, node.name) for node in cluster.nodes for leaf in node.leaf_names}
+    for leaf, names in grouped(sorted(pairs)).items():
         core = f" ({cores[leaf]})" if leaf in cores else ""
         yield f"leaf {leaf}{core}: {fold(names)}"
-
-
-def _nodes_by_leaf(cluster: Cluster) -> dict[str, list[str]]:
-    pairs = {(leaf, node.name): None for node in cluster.nodes for leaf in node.leaf_names}
-    return grouped(sorted(pairs))
 
 
 def _document(cluster: Cluster, warnings: Sequence[str]) -> dict[str, object]:
