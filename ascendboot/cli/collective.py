@@ -18,7 +18,7 @@ from ascendboot.checks.finding import error as error_of
 from ascendboot.checks.finding import grouped, in_order
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.known_jobs import folder_held, now
-from ascendboot.cli.session import Session, code_sender, work_side
+from ascendboot.cli.session import Session, code_sender, setup_record_of, work_side
 from ascendboot.console.screen import Screen
 from ascendboot.errors import (
     AscendbootError,
@@ -196,14 +196,14 @@ def _hccl_test(ranks: Ranks, request: LaunchRequest, wanted: HcclPlan) -> HcclTe
     state, cluster = session.state, session.cluster.name
     places = (f"{slot.node.name}:{slot.device_id}" for slot in request.placement.slots)
     key = f"{wanted.operation} {wanted.least}-{wanted.most} {' '.join(places)}"
-    rates = state.hccl_rates(cluster)
+    rates = state.recall(cluster, "hccl-test") or {}
     titles = {"pairs": "HCCL Test on pairs of devices", "whole": "HCCL Test on all devices"}
     with ranks.runner("HCCL Test") as runner:
         start = ranks.rounds(request, runner, HCCL_TEST, titles, program)
         tested = hccl_test.check_hccl(request, start, wanted, rates.get(key, {}))
     if tested.rows and session.run.folder.parent == state.runs:
         best = max(tested.peak, tested.before.get("best", 0.0))
-        state.remember_hccl_rates(cluster, {**rates, key: {"last": tested.peak, "best": best}})
+        state.remember(cluster, "hccl-test", {**rates, key: {"last": tested.peak, "best": best}})
     return tested
 
 
@@ -337,10 +337,9 @@ def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
     Raises:
         LaunchError: setup was not run from here, or is outdated.
     """
-    document = session.state.applied(session.cluster.name)
-    if document is None:
+    applied = setup_record_of(session.state, session.cluster)
+    if applied is None:
         raise LaunchError("the cluster was not set up from here; run setup")
-    applied = SetupRecord.from_json(document)
     if outdated := applied.why_outdated(session.cluster):
         raise LaunchError(f"{outdated}; run setup again")
     return session.cluster.with_leaves(applied.leaves), applied

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ascendboot.cli.known_jobs import KnownJob, known_jobs, now, supervision
 from ascendboot.cli.report_page import Known, legible, page, page_values
+from ascendboot.cli.session import setup_record_of
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.doctor.verdict import Layout, examine
 from ascendboot.errors import AscendbootError, UsageError
@@ -130,8 +131,7 @@ def _known(
         verdict = tuple(line for each in examined.verdicts for line in each.lines())
     applied: SetupRecord | None = None
     with suppress(AscendbootError):  # of another version, or damaged: the rest is worth a report
-        document = state.applied(cluster.name)
-        applied = None if document is None else SetupRecord.from_json(document)
+        applied = setup_record_of(state, cluster)
     known = Known(
         run_id=found.record.job_id if found else results_of,
         made=now().isoformat(timespec="seconds"),

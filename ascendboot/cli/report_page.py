@@ -222,19 +222,13 @@ def _inventory(known: Known) -> list[list[str]]:
 
 def _places(known: Known) -> dict[str, list[tuple[int, int | None]]]:
     """Device and rank by node, in rank order; nodes without a rank come last."""
+    slots = [(node, device) for node, device, _ in known.applied.slots] if known.applied else []
+    stated = [(n.name, device.device_id) for n in known.cluster.nodes for device in n.devices]
+    ranked = [(r.node, r.device_id) for r in known.record.ranks] if known.record else slots
+    ranks = {place: rank for rank, place in enumerate(ranked)}
     found: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
-    if known.record is not None:
-        for each in known.record.ranks:
-            found[each.node].append((each.device_id, each.rank))
-    slots = known.applied.slots if known.applied else ()
-    if known.record is None:
-        for rank, (node, device, _) in enumerate(slots):
-            found[node].append((device, rank))
-    others = [(node, device) for node, device, _ in slots]
-    others += [(n.name, device.device_id) for n in known.cluster.nodes for device in n.devices]
-    for node, device in others:
-        if device not in {known_device for known_device, _ in found[node]}:
-            found[node].append((device, None))
+    for node, device in dict.fromkeys([*ranked, *slots, *stated]):
+        found[node].append((device, ranks.get((node, device))))
     return {**found, **{n.name: found[n.name] for n in known.cluster.nodes}}
 
 

@@ -162,8 +162,8 @@ def _distrust(
     report = replace(rekeyed, results=(*report.results, *rekeyed.results))
     if report.exit_code == 0:
         state, cluster = session.state, session.cluster.name
-        known = state.nodes(cluster)
-        state.remember_nodes(cluster, {n: r for n, r in known.items() if n != left})
+        known = state.recall(cluster, "nodes") or {}
+        state.remember(cluster, "nodes", {n: r for n, r in known.items() if n != left})
     return report
 
 

@@ -66,6 +66,16 @@ def code_sender(
     return CodeSender(cluster, source, deletes, interrupted) if source else None
 
 
+def setup_record_of(state: State, cluster: Cluster) -> SetupRecord | None:
+    """Read the record of the last setup; None if the cluster was not set up from here.
+
+    Raises:
+        AscendbootError: it is damaged, or of another version.
+    """
+    document = state.recall(cluster.name, "applied")
+    return None if document is None else SetupRecord.from_json(document)
+
+
 class Session(Struct, dict=True):
     """The connections of one verb to the nodes of a cluster, and its run."""
 
@@ -213,8 +223,7 @@ class Session(Struct, dict=True):
     def _record(self) -> SetupRecord | None:
         """The record of the last setup; None if it is missing or of another version."""
         try:
-            document = self.state.applied(self.cluster.name)
-            return SetupRecord.from_json(document) if document is not None else None
+            return setup_record_of(self.state, self.cluster)
         except AscendbootError:
             return None  # then the nodes are queried
 

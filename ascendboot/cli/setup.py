@@ -198,7 +198,7 @@ def walk_setup(
             context = apply_setup(survey, session.connect_hosts)
             paths = {node.name: step_names(context, node) for node in context.cluster.nodes}
             applied = setup_record(session.cluster, context.plan, context.facts, paths)
-            state.remember_applied(name, as_json(applied))
+            state.remember(name, "applied", as_json(applied))
             state.remember_current(inventory)
     return survey.progress.report(session.run.run_id)
 
@@ -229,7 +229,7 @@ def _survey(
 
     def before_writing(facts: ClusterFacts) -> tuple[Authority | None, Control]:
         nodes = (*left_nodes(state, cluster), *cluster.nodes)
-        state.remember_nodes(cluster.name, {n.name: reach_of(n) for n in nodes})
+        state.remember(cluster.name, "nodes", {n.name: reach_of(n) for n in nodes})
         if rekeys:
             # Old certificates and the old key become invalid. The old ones are recorded first, in
             # case the run is aborted.
@@ -270,7 +270,8 @@ def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:
     """
     names = {node.name for node in cluster.nodes}
     places = {(node.address, node.ssh.port) for node in cluster.nodes}
-    known = [node_of(name, reach) for name, reach in state.nodes(cluster.name).items()]
+    reached = state.recall(cluster.name, "nodes") or {}
+    known = [node_of(name, reach) for name, reach in reached.items()]
     return tuple(
         node
         for node in known

@@ -15,7 +15,7 @@ from ascendboot.cli.collective import pass_preflight, promises
 from ascendboot.cli.common import duration, exit_with, on_interrupt, seconds, whole_number
 from ascendboot.cli.hooks import Outputs
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now, supervised_run, supervision
-from ascendboot.cli.session import Session, code_sender
+from ascendboot.cli.session import Session, code_sender, setup_record_of
 from ascendboot.cli.supervise import OnNodes, run_generations
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -33,14 +33,13 @@ from ascendboot.jobs.supervisor import CORRELATE_S, TIMEOUTS, NotReadyError
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import Cluster, NodeClocks
-from ascendboot.model.job import CauseKind, DeviceChange, JobReport, JobState
+from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import counted, names_file_here
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.device_changes import device_changes
 from ascendboot.readiness.queries import file_system
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
-from ascendboot.state import State
 from ascendboot.supervise.history import timeline
 from ascendboot.supervise.policy import Limits
 from ascendboot.transport.api import Transport
@@ -194,7 +193,14 @@ def _run_order(call: Call, order: Order) -> None:
         raise UsageError("--on-event, --metrics: are only for supervised jobs; add --supervise")
     own_entries(Path(OWN_ENTRIES))  # an invalid file must not spoil the diagnosis at the end
     cluster = call.cluster(with_own_table=True)
-    record = _record(cluster, call.state)
+    record = setup_record_of(call.state, cluster)
+    if record is None:
+        raise LaunchError(
+            f"{cluster.name}: could not start a job: the cluster was not set up from here; "
+            f"run setup --inventory {cluster.source}"
+        )
+    if outdated := record.why_outdated(cluster):
+        raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
     cluster = cluster.with_leaves(record.leaves)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
@@ -291,20 +297,6 @@ def allow_open_files() -> None:
     # Without a hard limit, the kernel may still enforce its own.
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _record(cluster: Cluster, state: State) -> SetupRecord:
-    """Return the record of setup, if the job can start on it."""
-    document = state.applied(cluster.name)
-    if document is None:
-        raise LaunchError(
-            f"{cluster.name}: could not start a job: the cluster was not set up from here; "
-            f"run setup --inventory {cluster.source}"
-        )
-    record = SetupRecord.from_json(document)
-    if outdated := record.why_outdated(cluster):
-        raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
-    return record
 
 
 def refused(*problems: str) -> LaunchError:
@@ -484,25 +476,20 @@ class _Start(Value):
                 if self.interrupts.count or not has_failed:
                     return report
                 screen.say("the job failed: its devices are queried, for 20 s at most")
-                return with_device_changes(report, *self._device_changes(ready, report))
+                cause = report.cause
+                lost = cause.nodes if cause is not None and cause.kind is CauseKind.NODE else ()
+                there = dict.fromkeys(end.node for end in report.ranks if end.node not in lost)
+                changes, notes = device_changes(
+                    {node: ready.devices.get(node, {}) for node in there},
+                    self.session.hosts,
+                    during_s=report.duration_s,
+                    forks=self.session.forks,
+                )
+                return with_device_changes(report, changes, notes)
             except UnreachableError as error:  # the job was started and continues
                 job = {"job_id": plan.job_id, "folder": str(folder)}
                 json = self.call.json
                 raise exit_with(str(error), error.exit_code, job, json=json) from error
-
-    def _device_changes(
-        self, ready: Readiness, report: JobReport
-    ) -> tuple[list[DeviceChange], list[str]]:
-        """What changed on the devices of a failed job, and notes; lost nodes are not queried."""
-        cause = report.cause
-        lost = cause.nodes if cause is not None and cause.kind is CauseKind.NODE else ()
-        nodes = dict.fromkeys(end.node for end in report.ranks if end.node not in lost)
-        return device_changes(
-            {node: ready.devices.get(node, {}) for node in nodes},
-            self.session.hosts,
-            during_s=report.duration_s,
-            forks=self.session.forks,
-        )
 
     def follow(
         self, plan: LaunchPlan | JobRecord, clocks: NodeClocks, folder: Path, progress: Progress
