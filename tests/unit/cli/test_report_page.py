@@ -25,7 +25,6 @@ from ascendboot.model.job import (
     Followed,
     JobCause,
     JobReport,
-    JobState,
     RankEnd,
     RankTimes,
 )
@@ -36,6 +35,7 @@ from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import installed_templates
 from ascendboot.value import asdict, replace
+from tests.unit.checks.collective.ranks import report as job_report
 from tests.unit.cli.calls import called
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -103,29 +103,19 @@ def failed(of: JobRecord, *, rank: int = 77, words: str = "ValueError: loss is n
             silent_since=at(last - 30.0),
             ended=at(60.0 if place.rank == rank else 61.0 + place.rank / 100),
         )
-        code = 1 if place.rank == rank else 143
-        signal = None if place.rank == rank else 15
-        end = RankEnd(
-            rank=place.rank,
-            node=place.node,
-            device=place.device_id,
-            exit_code=code,
-            signal=signal,
-            times=times,
-        )
-        ends.append(end)
+        code, signal = (1, None) if place.rank == rank else (143, 15)
+        whole = {"exit_code": code, "signal": signal, "times": times}
+        end = {"rank": place.rank, "node": place.node, "device": place.device_id, **whole}
+        ends.append(RankEnd(**end))
     bad = ends[rank]
     others = tuple(end.rank for end in ends if end.rank != rank)
-    return JobReport(
+    return job_report(
+        1,
         job_id=of.job_id,
-        state=JobState.FAILED,
-        exit_code=1,
         started=of.started,
-        command=of.command_line,
         first_failure=FirstFailure(**asdict(bad), message=f"step 40\n{words}", log="rank.77.log"),
         ranks=tuple(ends),
         duration_s=62.5,
-        folder=".ascendboot/runs/x",
         cause=JobCause(
             kind=CauseKind.RANK,
             title=f"{bad.node}: rank {rank} on device {bad.device} failed first, with exit code 1",
