@@ -5,6 +5,7 @@ from __future__ import annotations
 from ascendboot.cli.common import seconds
 from ascendboot.cli.known_jobs import JOB_HELP, find_job, keep_report
 from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.model.job import JobState
@@ -62,37 +63,35 @@ def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> Non
         except OSError as error:  # does not change the result of `stop`
             screen.error(f"could not keep the report: {error.strerror or error}")
     answers |= found.errors
-    code, nodes = 0, []
-    for node in record.nodes:
-        answer = answers[node]
-        seen = Terminated() if isinstance(answer, NodeError) else answer
-        if isinstance(answer, NodeError):
-            code = UnreachableError.exit_code
-            screen.error(f"{answer}; could not check for remaining processes")
-        elif answer.left:
-            code = max(code, 1)
-            for left in answer.left:
-                screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")
-        else:
-            count = max(before[node], len(answer.ended))
-            ended = f"{count} processes ended, {len(answer.ended)} of them by stop; "
-            screen.say(f"  {node}  {ended if count else ''}nothing is left")
-        nodes.append(
-            {
-                "node": node,
-                "processes_before": None if node in found.errors else before[node],
-                "ended": as_json(seen.ended),
-                "left": as_json(seen.left),
-                "problem": str(answer) if isinstance(answer, NodeError) else "",
-            }
-        )
+    nodes = {node: _ended(screen, node, answers[node], before[node]) for node in record.nodes}
+    code = max(code for code, _ in nodes.values())
     document = {
         "job_id": record.job_id,
         "cluster": record.cluster,
         "state_before": state.value,
         "exit_code": code,
-        "nodes": nodes,
+        "nodes": [
+            {"node": n, "processes_before": None if n in found.errors else before[n], **row}
+            for n, (_, row) in nodes.items()
+        ],
         "notes": notes,
     }
     session.run.write_json("report.json", document)
     call.end(code, document)
+
+
+def _ended(
+    screen: Screen, node: str, answer: Terminated | NodeError, before: int
+) -> tuple[int, dict[str, object]]:
+    """Print what became of the processes of a node; return the exit code and a row of the JSON."""
+    if isinstance(answer, NodeError):
+        screen.error(f"{answer}; could not check for remaining processes")
+        return UnreachableError.exit_code, {"ended": [], "left": [], "problem": str(answer)}
+    for left in answer.left:
+        screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")
+    if not answer.left:
+        count = max(before, len(answer.ended))
+        ended = f"{count} processes ended, {len(answer.ended)} of them by stop; "
+        screen.say(f"  {node}  {ended if count else ''}nothing is left")
+    row = {"ended": as_json(answer.ended), "left": as_json(answer.left), "problem": ""}
+    return (1 if answer.left else 0), row
