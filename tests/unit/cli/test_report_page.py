@@ -104,7 +104,7 @@ def failed(of: JobRecord, *, rank: int = 77, words: str = "ValueError: loss is n
             ended=at(60.0 if place.rank == rank else 61.0 + place.rank / 100),
         )
         code, signal = (1, None) if place.rank == rank else (143, 15)
-        whole = {"exit_code": code, "signal": signal, "times": times}
+        whole: dict[str, Any] = {"exit_code": code, "signal": signal, "times": times}
         end = {"rank": place.rank, "node": place.node, "device": place.device_id, **whole}
         ends.append(RankEnd(**end))
     bad = ends[rank]
