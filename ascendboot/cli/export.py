@@ -1,4 +1,4 @@
-"""Jobs for other systems: `export.volcano`."""
+"""Jobs for other systems: `export.volcano`, `export.sbatch`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ascendboot.cli.common import among, end, whole_number
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
+from ascendboot.export import slurm
 from ascendboot.export.volcano import PROFILES, Job, export
 from ascendboot.readiness.ready import script_arguments
 
@@ -71,12 +72,65 @@ def export_volcano(
         region=region,
     )
     text, notes = export(Call(inventory, 1, json).path, job)
+    _deliver(text, notes, {"yaml": text}, json=json)
+
+
+@verb(
+    name="sbatch",
+    help={
+        "script": "The training script, as seen from code.path",
+        "name": "The name of the job. Default: that of the cluster",
+        "time": "The time limit, as for sbatch. Default: that of the partition",
+        "partition": "The partition of Slurm. Default: that of the site",
+        "account": "The account of Slurm. Default: yours",
+        "gres": "How the site's slurm.conf names NPUs, such as npu:910b. Default: npu",
+        "inventory": "The inventory, as for train",
+        "json": "Print script and notes as one JSON document",
+    },
+)
+def export_sbatch(
+    c: Context,
+    *,
+    script: str,
+    name: str | None = None,
+    time: str | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    gres: str = "npu",
+    inventory: str | None = None,
+    json: bool = False,
+) -> None:
+    """Print a job as a script for sbatch. Connects to no node and to no Slurm.
+
+    Standard error lists what the script does not carry over.
+
+    Examples:
+      invoke export.sbatch main.py | sbatch
+      invoke export.sbatch main.py --time 1-12 --gres npu:910b -- --steps 100
+
+    Exit codes: 0 done, 2 something is missing or cannot be exported.
+    """
+    args = script_arguments(sys.argv)
+    job = slurm.Job(
+        script=script,
+        args=args,
+        name=name,
+        gres=gres,
+        time=time,
+        partition=partition,
+        account=account,
+    )
+    text, notes = slurm.export(Call(inventory, 1, json).path, job)
+    _deliver(text, notes, {"script": text}, json=json)
+
+
+def _deliver(text: str, notes: list[str], document: dict[str, object], *, json: bool) -> None:
     screen = Screen(json_mode=json)
     for note in notes:
         screen.error(note)
     if not json:
         screen.text(text.removesuffix("\n"))
-    end(screen, 0, {"yaml": text, "not_carried_over": notes} if json else None)
+    end(screen, 0, {**document, "not_carried_over": notes} if json else None)
 
 
-collection = Collection("export", export_volcano)
+collection = Collection("export", export_volcano, export_sbatch)
