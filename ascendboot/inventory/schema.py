@@ -224,8 +224,9 @@ class LauncherKeys(Keys):
         "auto",
         "mpirun",
         "mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
-        "without Open MPI; auto: with `resources.mode: root-info` torchrun if `code.python` has "
-        "torch on every node, else mpirun; with the other modes horovodrun if it works beside "
+        "without Open MPI; srun: a step of the allocation of Slurm in which ascendboot runs; auto: "
+        "with `resources.mode: root-info` torchrun if `code.python` has torch on every node, else "
+        "mpirun; with the other modes horovodrun if it works beside "
         "`code.python` on the primary and all nodes have Horovod, else mpirun.",
     )
     mpi_args: Annotated[list[values.Word], Kind("a list of words")] = key(
