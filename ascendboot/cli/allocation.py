@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -44,9 +43,8 @@ class Allocation(Value):
         where = f"{cluster.source}: could not be used in Slurm job {self.job_id}"
         if lacking := sorted({*self.nodes}.difference(node.name for node in cluster.nodes)):
             raise UsageError(
-                f"{where}: {fold(lacking)} of its nodes are not in the inventory; add them by "
-                "their names in Slurm, or unset SLURM_JOB_NODELIST to use the nodes of the "
-                "inventory"
+                f"{where}: the inventory has no node {fold(lacking)}; add it by its name in Slurm, "
+                "or unset SLURM_JOB_NODELIST to use all nodes of the inventory"
             )
         nodes = tuple(node for node in cluster.nodes if node.name in self.nodes)
         if nodes == cluster.nodes:
@@ -107,12 +105,10 @@ class Allocation(Value):
 def _reached(name: str, address: str) -> dict[str, str]:
     """The keys `address` and `cluster_address` of a node."""
     try:
-        found = socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM)
-        ip = str(found[0][4][0])
+        ip = socket.gethostbyname(address)
+        why = "it is a loopback address" if ip.startswith("127.") else ""
     except OSError as error:
         ip, why = "", str(error)
-    else:
-        why = f"{ip} is a loopback address" if ip_address(ip).is_loopback else ""
     if why:
         raise UsageError(
             f"{name}: could not find the IPv4 address of {address}: {why}; state NodeAddr in "
