@@ -1,8 +1,9 @@
-"""Jobs for other systems: `export.volcano`, `export.sbatch`."""
+"""Jobs and nodes for other systems: `export.volcano`, `.sbatch`, `.ansible`, `import.volcano`."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from invoke.collection import Collection
 from invoke.context import Context
@@ -11,9 +12,12 @@ from ascendboot.cli.common import among, end, whole_number
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
-from ascendboot.export import slurm
+from ascendboot.export import ansible, slurm
+from ascendboot.export.from_volcano import read_job
 from ascendboot.export.volcano import PROFILES, Job, export
 from ascendboot.readiness.ready import script_arguments
+
+_JSON = "Print YAML and notes as one JSON document"
 
 
 @verb(
@@ -29,7 +33,7 @@ from ascendboot.readiness.ready import script_arguments
         "max-retry": "How often Volcano starts the job again after a failure. Default: never",
         "region": "With cabinet: the region of the cloud, such as cn-southwest-2",
         "inventory": "The inventory, as for train",
-        "json": "Print YAML and notes as one JSON document",
+        "json": _JSON,
     },
 )
 def export_volcano(
@@ -124,6 +128,41 @@ def export_sbatch(
     _deliver(text, notes, {"script": text}, json=json)
 
 
+@verb(name="volcano", help={"file": "The YAML, such as /dev/stdin", "json": _JSON})
+def import_volcano(c: Context, *, file: str, json: bool = False) -> None:
+    """Print an inventory for the YAML of a VolcanoJob, and the command that trains.
+
+    Fill in the addresses of the servers. Standard error lists what ascendboot
+    has no counterpart for.
+
+    Examples:
+      invoke import.volcano config.yaml > atlas.yaml
+      kubectl get vcjob my-job -o yaml | invoke import.volcano /dev/stdin
+
+    Exit codes: 0 done, 2 the file does not hold one VolcanoJob.
+    """
+    text, train, notes = read_job(Path(file))
+    _deliver(text, notes, {"inventory": text, "train": train}, json=json)
+
+
+@verb(name="ansible", help={"inventory": "The inventory, as for setup"})
+def export_ansible(c: Context, *, inventory: str | None = None) -> None:
+    """Print the nodes as JSON of a dynamic inventory of Ansible.
+
+    Connects to no node. Groups are the cluster, `primary` and the groups of the
+    inventory. A script that Ansible runs does not need its arguments:
+      #!/bin/sh
+      exec ascendboot export.ansible --inventory atlas.yaml
+
+    Examples:
+      invoke export.ansible --inventory atlas.yaml
+      ansible -i ./inventory.sh all -m ping
+
+    Exit codes: 0 done, 2 invalid inventory.
+    """
+    end(Screen(json_mode=True), 0, ansible.inventory(Call(inventory, 1, json=True).cluster()))
+
+
 def _deliver(text: str, notes: list[str], document: dict[str, object], *, json: bool) -> None:
     screen = Screen(json_mode=json)
     for note in notes:
@@ -133,4 +172,5 @@ def _deliver(text: str, notes: list[str], document: dict[str, object], *, json: 
     end(screen, 0, {**document, "not_carried_over": notes} if json else None)
 
 
-collection = Collection("export", export_volcano, export_sbatch)
+collection = Collection("export", export_volcano, export_sbatch, export_ansible)
+imports = Collection("import", import_volcano)

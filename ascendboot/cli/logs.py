@@ -21,7 +21,7 @@ from ascendboot.jobs.logs import (
     chosen_pattern,
     chosen_ranks,
     chosen_time,
-    fetch_plogs,
+    fetch_tails,
 )
 from ascendboot.jobs.status import duration_of
 from ascendboot.launch.plan import JobRecord, rank_log, rank_marks
@@ -234,7 +234,7 @@ def _write_report(found: FoundJob, gathering: LogGatherer) -> list[str]:
     record, errors = found.job.record, dict[str, NodeError]()
     if gathering.progress.has_failed:
         folder, forks = found.job.folder, found.session.forks
-        errors = fetch_plogs(record, found.transports, folder, forks=forks)
+        errors = fetch_tails(record, found.transports, folder, has_logs=True, forks=forks)
     report = report_on(
         record,
         gathering.progress,

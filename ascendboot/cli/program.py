@@ -216,7 +216,8 @@ _VERBS = {"setup": "setup", "check": "setup"} | {
 _VERBS["report"] = "report_file"
 _VERBS |= dict.fromkeys(("quarantine", "release", "resize", "events"), "operate")
 """The module of each verb."""
-_GROUPS = ("export", "lab", "ranktable", "topology")
+_GROUPS = {name: (name, "collection") for name in ("export", "lab", "ranktable", "topology")}
+_GROUPS["import"] = ("export", "imports")
 _ONLY_TELL = {
     *("--list", "-l", "--help", "-h", "--version", "-V"),
     *("--complete", "--print-completion-script"),
@@ -253,9 +254,9 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     for name, module in _VERBS.items():
         if name in wanted:
             collection.add_task(getattr(import_module(f"ascendboot.cli.{module}"), name))
-    for name in _GROUPS:
+    for name, (module, group) in _GROUPS.items():
         if name in wanted:
-            collection.add_collection(import_module(f"ascendboot.cli.{name}").collection)
+            collection.add_collection(getattr(import_module(f"ascendboot.cli.{module}"), group))
     return collection
 
 

@@ -25,6 +25,7 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import counted, expand_list
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
+from ascendboot.ranktable.configmap import configmap as configmap_of
 from ascendboot.ranktable.formats import FORMATS, Generation, table_of
 from ascendboot.ranktable.formats.parts import Converted, Member, MemberDevice, Table
 from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
@@ -37,6 +38,10 @@ from ascendboot.transport.api import HostSide
 from ascendboot.value import as_json, replace
 
 PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
+CONFIGMAP_HELP = (
+    "Write YAML of a ConfigMap of this name, as the controllers do: rings-config-JOB for"
+    " MindCluster, ranktable-JOB for Volcano's plugin configmap1980"
+)
 ANSWER_HELP = "Print the result as JSON on standard output"
 GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
 """The generations by their value of --to."""
@@ -62,6 +67,7 @@ _GIVEN, _BY_TEXT = conversion.ORDERS
         " [{device_id: 0, device_ip: ADDRESS}]",
         "product": f"With --offline, or to check the product of the NPUs: {', '.join(PRODUCTS)}",
         "job": f"Also check the rules of a training stack: {', '.join(JOBS)}",
+        "configmap": CONFIGMAP_HELP,
         "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
     }
@@ -77,6 +83,7 @@ def write(
     offline: bool = False,
     product: str | None = None,
     job: str | None = None,
+    configmap: str | None = None,
     force: bool = False,
 ) -> None:
     """Write the rank table of a cluster from its devices. Nodes are only read.
@@ -105,24 +112,40 @@ def write(
         members = tuple(_stated(cluster, node, ids) for node in chosen)
         of_npus = wanted_product or (None if cluster.product == "auto" else cluster.product)
     else:
-        to_stderr = Screen(json_mode=True)  # standard output may be the table
-        with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
-            found = _query_npus(session, chosen)
-        if nodes is None:
-            cluster = cluster.with_leaves(leaves_by_lldp(cluster, found))
-            chosen = cluster.rank_order
-        all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
-        if errors := [f for f in all_findings if f.level == "error" and f.id not in _ALLOWED]:
-            raise AscendbootError(*(finding.message for finding in errors))
-        members = tuple(
-            member(n, found[n.name], _wanted(n, device_ids(n, found[n.name]), ids)) for n in chosen
-        )
-        of_npus = _product_among(cluster, found) or wanted_product
+        members, found_product = _of_npus(call, cluster, None if nodes is None else chosen, ids)
+        of_npus = found_product or wanted_product
     if wanted_product is not None and wanted_product != of_npus:
         raise UsageError(f"--product: the NPUs are of {of_npus}, not of {wanted_product}")
     generation = GENERATIONS[word] if word else conversion.generation_for(of_npus, members)
     table = conversion.build(members, generation, wanted_order, of_npus)
-    _deliver(table, call.screen, output=output, product=of_npus, job=wanted_job, force=force)
+    _deliver(
+        table,
+        call.screen,
+        output=output,
+        product=of_npus,
+        job=wanted_job,
+        configmap=configmap,
+        force=force,
+    )
+
+
+def _of_npus(
+    call: Call, cluster: Cluster, chosen: tuple[Node, ...] | None, ids: tuple[int, ...] | None
+) -> tuple[tuple[Member, ...], Product | None]:
+    """Return the chosen nodes, or all in rank order, as their NPUs report them, and the product."""
+    to_stderr = Screen(json_mode=True)  # standard output may be the table
+    with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
+        found = _query_npus(session, chosen or cluster.nodes)
+    if chosen is None:
+        cluster = cluster.with_leaves(leaves_by_lldp(cluster, found))
+    all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
+    if errors := [f for f in all_findings if f.level == "error" and f.id not in _ALLOWED]:
+        raise AscendbootError(*(finding.message for finding in errors))
+    members = tuple(
+        member(n, found[n.name], _wanted(n, device_ids(n, found[n.name]), ids))
+        for n in chosen or cluster.rank_order
+    )
+    return members, _product_among(cluster, found)
 
 
 def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
@@ -183,6 +206,7 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
         "inventory": "The hostfile's hosts are nodes of this cluster, which are queried",
         "product": f"{PRODUCT_HELP}; the result must be valid for it",
         "output": "Output file; default: standard output",
+        "configmap": CONFIGMAP_HELP,
         "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
     },
@@ -199,6 +223,7 @@ def convert(
     inventory: str | None = None,
     product: str | None = None,
     output: str | None = None,
+    configmap: str | None = None,
     force: bool = False,
     json: bool = False,
 ) -> None:
@@ -213,6 +238,7 @@ def convert(
       invoke ranktable.convert hccl.json --order server-id  in MindSpore's order
       invoke ranktable.convert hosts --hccn-conf n1=a.conf --hccn-conf n2=b.conf
       invoke ranktable.convert hosts --inventory two-node.yaml
+      invoke ranktable.convert hccl.json --configmap rings-config-my-job
 
     Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or values
     are missing, 4 a node of --inventory is unreachable.
@@ -228,6 +254,7 @@ def convert(
         Screen(json_mode=json),
         output=output,
         product=wanted_product,
+        configmap=configmap,
         force=force,
         left_out=converted.left_out,
     )
@@ -274,6 +301,7 @@ def _deliver(
     output: str | None,
     product: Product | None,
     job: Job | None = None,
+    configmap: str | None,
     force: bool,
     left_out: Sequence[str] = (),
 ) -> None:
@@ -288,13 +316,15 @@ def _deliver(
         source = from_text("the new table", text)
     except RecursionError:
         raise UsageError("the table: an unknown member is nested too deeply") from None
-    if output is not None:
+    if output is not None and configmap is None:
         source = replace(source, absolute=str(Path(output).absolute()))
     problems = validate_table(source, product=product, job=job)
     for problem in problems:
         screen.error(f"the new table: {sentence(problem)}")
     if any(problem.level == "error" for problem in problems):
         raise AscendbootError("the new table is refused and was not written")
+    if configmap is not None:
+        text = configmap_of(configmap, text)
     if left_out:
         screen.error(f"left out, because the new generation cannot hold it: {', '.join(left_out)}")
     if output is not None:
@@ -401,6 +431,7 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     Examples:
       invoke ranktable.diff ours.json theirs.json
       invoke ranktable.diff ours.json theirs.json --json | jq .differences
+      invoke ranktable.diff hccl.json theirs.yaml     of kubectl get configmap
 
     Exit codes: 0 same meaning, 1 they differ, 2 one is unreadable or not a rank
     table.

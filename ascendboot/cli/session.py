@@ -237,7 +237,6 @@ class Session(Struct, dict=True):
             f"exit {result.exit_code} after {result.duration_s:.3f} s\n"
             f"--- stdout\n{stdout}\n--- stderr\n{result.error_text}\n"
         )
-        text = masked(text, result.command.secrets)
         try:
             self.run.log_command(result.node, next(self._numbers[result.node]), text)
         except OSError as error:

@@ -425,7 +425,7 @@ def _core(
     if legal_world(shape, len(order), devices, at_least=limits.min_nodes) is None:
         why = why_not_legal(shape, len(order), devices, limits.min_nodes)
         raise LaunchError(f"{cannot}: {why}; or state a smaller --min-nodes")
-    return Core(order, devices, shape, limits, pick_nodes, on_event=on_event)
+    return Core(tuple(order), devices, shape, limits, pick=pick_nodes, on_event=on_event)
 
 
 def _device_counts(record: SetupRecord) -> str:

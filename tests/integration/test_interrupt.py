@@ -86,6 +86,7 @@ def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
     cluster = load(inventory)
     applied = SetupRecord(
         cluster=cluster.name,
+        version="1",
         inventory_digest=digest(cluster),
         templates=templates_digest(),
         base=PurePosixPath("/var/lib/ascendboot/mute"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from statistics import median
 from typing import Any, TypeAlias
@@ -217,19 +217,15 @@ def _pairs(
     slots, placement = request.placement.slots, request.placement
     nodes = {node.name: node for node in placement.nodes}
     ranks = {name: placement.ranks_on(node) for name, node in nodes.items()}
-    rounds = isolate(names)
-    try:
-        pairs = next(rounds)
-        while True:
-            groups = [(nodes[a].cluster_address, port, ranks[a] + ranks[b]) for a, b in pairs]
-            results = round_of(slots, check, start, ("pair", check.by, json.dumps(groups)))
-            for pair, (_, _, of_pair) in zip(pairs, groups, strict=True):
-                own = {rank: results[rank] for rank in of_pair}
-                check.pairs[pair] = _of_pair(slots, own)
-            pairs = rounds.send({pair: isinstance(check.pairs[pair], float) for pair in pairs})
-    except StopIteration as end:
-        isolated: Isolated = end.value
-        return isolated
+
+    def passed(pairs: Sequence[Pair]) -> dict[Pair, bool]:
+        groups = [(nodes[a].cluster_address, port, ranks[a] + ranks[b]) for a, b in pairs]
+        results = round_of(slots, check, start, ("pair", check.by, json.dumps(groups)))
+        for pair, (_, _, of_pair) in zip(pairs, groups, strict=True):
+            check.pairs[pair] = _of_pair(slots, {rank: results[rank] for rank in of_pair})
+        return {pair: isinstance(check.pairs[pair], float) for pair in pairs}
+
+    return isolate(names, passed)
 
 
 def _of_pair(slots: Sequence[Slot], own: Mapping[int, Mapping[str, Any] | str]) -> float | str:
@@ -252,7 +248,9 @@ class Isolated(Value, kw_only=True):
     """No pair passed, so that no node can be named."""
 
 
-def isolate(names: Sequence[str]) -> Generator[list[Pair], Mapping[Pair, bool], Isolated]:
+def isolate(
+    names: Sequence[str], passed: Callable[[Sequence[Pair]], Mapping[Pair, bool]]
+) -> Isolated:
     """Choose pairs of nodes to test at once, again and again, until each node is good or bad.
 
     First neighbours meet, then each node of a failed pair meets a node that is known to be good.
@@ -281,7 +279,7 @@ def isolate(names: Sequence[str]) -> Generator[list[Pair], Mapping[Pair, bool], 
             edges = [p for p, ok in results.items() if not ok and {*p} <= {*good}]
             is_unclear = bool(results) and not good
             return Isolated(bad=tuple(bad), edges=tuple(edges), is_unclear=is_unclear)
-        results |= yield pairs
+        results |= passed(pairs)
 
 
 def _failed(results: Mapping[Pair, bool], one: str, other: str) -> bool:

@@ -387,7 +387,7 @@ def test_a_job_without_a_report_and_a_cluster_without_anything() -> None:
 
 
 def test_generations_of_a_supervised_job_are_on_a_timeline() -> None:
-    core = Core(["atlas-01", "atlas-02"], 1, Parallel(), Limits(), on_event=lambda _event: None)
+    core = Core(("atlas-01", "atlas-02"), 1, Parallel(), Limits(), on_event=lambda _event: None)
     events = (
         {"event": "launching", "generation": 1, "nodes": ["atlas-01", "atlas-02"], "time": at(0)},
         {"event": "cause", "generation": 1, "kind": "npu-fault", "words": HOSTILE, "time": at(30)},
