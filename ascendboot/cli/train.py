@@ -146,7 +146,7 @@ def train(
     skip_checks: str | None = None,
     stop_leftovers: bool = False,
 ) -> None:
-    """Run a script on all NPUs, with mpirun, horovodrun or torchrun.
+    """Run a script on all NPUs, with mpirun, horovodrun, torchrun or srun.
 
     Prints every line as `NODE:RANK | text`, and copies the log of each rank to
     the run's folder. A failed rank, which is named, or Ctrl-C stops the job.
