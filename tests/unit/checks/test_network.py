@@ -217,14 +217,8 @@ UNKNOWN = "leaf-unknown warning lab-2: no leaf switch is stated for"
     [
         ((None, None), ""),
         (("a", "b"), ""),
-        (
-            ("a", None),
-            f"{UNKNOWN} the node, but other leaf switches are stated",
-        ),
-        (
-            (BY_DEVICE, BY_DEVICE[:1]),
-            f"{UNKNOWN} device 1, but other leaf switches are stated",
-        ),
+        (("a", None), f"{UNKNOWN} the node, but other leaf switches are stated"),
+        ((BY_DEVICE, BY_DEVICE[:1]), f"{UNKNOWN} device 1, but other leaf switches are stated"),
         (
             (BY_DEVICE, ((0, "a"), (1, "a"))),
             f"{DIFFERS} the leaf a has devices 0-1 here, but device 0 of lab-1",

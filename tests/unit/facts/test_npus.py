@@ -141,10 +141,7 @@ def test_a3_super_pods_and_their_addresses_are_queried(stage: Stage) -> None:
     assert answers["super_pods"] == Answered(
         {
             8 + i: Answered(
-                SuperPodPlace(
-                    super_device_id=40 << 22 | 4 << 18 | i << 16 | 8 + i,
-                    super_pod_id=7,
-                )
+                SuperPodPlace(super_device_id=40 << 22 | 4 << 18 | i << 16 | 8 + i, super_pod_id=7)
             )
             for i in range(2)
         }
@@ -398,9 +395,7 @@ def test_each_device_is_asked_for_its_lldp_neighbour(stage: Stage) -> None:
     assert list(answers) == [0, 1]
 
 
-def test_only_the_devices_that_a_job_uses_are_asked_for_their_lldp_neighbours(
-    stage: Stage,
-) -> None:
+def test_only_the_devices_that_a_job_uses_are_asked_for_their_lldp_neighbours(stage: Stage) -> None:
     stage.put("hccn_tool", f'echo "$*" >>{stage.folder}/calls')
     assert list(value(neighbours(stage, Device(1)))) == [1]
     calls = (stage.folder / "calls").read_text().splitlines()

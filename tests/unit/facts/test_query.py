@@ -52,10 +52,7 @@ def test_all_queries_are_one_execution_and_equal_commands_run_once() -> None:
     )
     answers = query(
         transport,
-        {
-            "user": Fact(WHO, lambda r: r.text.strip()),
-            "length": Fact(WHO, lambda r: len(r.text)),
-        },
+        {"user": Fact(WHO, lambda r: r.text.strip()), "length": Fact(WHO, lambda r: len(r.text))},
         now=times(999_999_990.0, 999_999_996.0),
     )
     assert transport.executions == [(CLOCK_COMMAND, WHO, CLOCK_COMMAND)]

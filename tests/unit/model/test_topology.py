@@ -42,18 +42,8 @@ def dual(number: int) -> Signature:
 @pytest.mark.parametrize(
     ("leaves", "primary", "costs", "order"),
     [
-        (
-            {f"n{i}": (f"S{i % 3}",) for i in range(6)},
-            "n0",
-            (6, 3),
-            "n0 n3 n2 n5 n1 n4",
-        ),
-        (
-            {f"n{i}": (f"S{i % 2}",) for i in range(8)},
-            "n3",
-            (8, 2),
-            "n3 n1 n5 n7 n0 n2 n4 n6",
-        ),
+        ({f"n{i}": (f"S{i % 3}",) for i in range(6)}, "n0", (6, 3), "n0 n3 n2 n5 n1 n4"),
+        ({f"n{i}": (f"S{i % 2}",) for i in range(8)}, "n3", (8, 2), "n3 n1 n5 n7 n0 n2 n4 n6"),
         ({f"n{i}": dual(i % 3) for i in range(6)}, "n0", (48, 24), "n0 n3 n2 n5 n1 n4"),
         (
             {f"n{i}": tuple(f"R{d}" for d in range(8)) for i in range(4)},
