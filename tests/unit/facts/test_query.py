@@ -35,20 +35,16 @@ def times(*seconds: float) -> Callable[[], float]:
     return lambda: next(left)
 
 
-class Clocks:
+def clocks(*texts: str) -> Callable[[Command], str | None]:
     """Answers `date` with one time after the other."""
-
-    def __init__(self, *texts: str) -> None:
-        self.texts = iter(texts)
-
-    def __call__(self, command: Command) -> str | None:
-        return next(self.texts) if command == CLOCK_COMMAND else None
+    left = iter(texts)
+    return lambda command: next(left) if command == CLOCK_COMMAND else None
 
 
 def test_all_queries_are_one_execution_and_equal_commands_run_once() -> None:
     transport = FakeTransport(
         answers={("whoami",): "root\n"},
-        rules=[Clocks("1000000000.000000000\n", "1000000004.000000000\n")],
+        rules=[clocks("1000000000.000000000\n", "1000000004.000000000\n")],
     )
     answers = query(
         transport,
@@ -68,7 +64,7 @@ def test_all_queries_are_one_execution_and_equal_commands_run_once() -> None:
     "texts", [("soon\n", "1000000004.000000000\n"), ("1000000000.000000000\n", "soon\n")]
 )
 def test_a_clock_that_is_not_understood_leaves_the_other_answers(texts: tuple[str, str]) -> None:
-    transport = FakeTransport(answers={("whoami",): "root\n"}, rules=[Clocks(*texts)])
+    transport = FakeTransport(answers={("whoami",): "root\n"}, rules=[clocks(*texts)])
     answers = query(transport, {"user": Fact(WHO, output_of)})
     assert answers == {
         "user": Answered("root\n"),

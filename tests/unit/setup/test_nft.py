@@ -47,17 +47,18 @@ class Host:
         here = node_here(programs=str(self.bin))
         return here.run(replace(command, argv=("/bin/bash", "-c", text)))
 
-    def seen(self, *, wanted: bool = False) -> installed.NftTable | None:
+    def own(self, *, wanted: bool = False) -> installed.Installed:
         """What the query finds."""
         query = installed.installed_query("lab", with_public_keys=False, with_firewall=wanted)
-        return installed.parse_installed(self.run(query)).firewall
+        return installed.parse_installed(self.run(query))
+
+    def seen(self, *, wanted: bool = False) -> installed.NftTable | None:
+        """What the query finds of the table."""
+        return self.own(wanted=wanted).firewall
 
     def apply(self, rules: str) -> Result:
         """Apply the step."""
-        query = installed.installed_query("lab", with_public_keys=False, with_firewall=True)
-        change = Firewall(cluster="lab", rules=rules).check(
-            installed.parse_installed(self.run(query))
-        )
+        change = Firewall(cluster="lab", rules=rules).check(self.own(wanted=True))
         assert isinstance(change, Change)
         [command] = change.commands
         return self.run(command)
@@ -94,10 +95,9 @@ def test_the_table_counts_as_loaded_until_its_listing_differs(host: Host) -> Non
 def test_other_rules_in_the_file_than_in_the_table_are_not_loaded(host: Host) -> None:
     host.apply(RULES)
     (host.base / installed.FIREWALL_RULES).write_text("other\n")
-    query = installed.installed_query("lab", with_public_keys=False)
-    assert not installed.parse_installed(host.run(query)).is_closed
+    assert not host.own().is_closed
     (host.base / installed.FIREWALL_RULES).write_text(RULES)
-    assert installed.parse_installed(host.run(query)).is_closed
+    assert host.own().is_closed
 
 
 def test_a_message_of_nft_is_one_line_without_control_characters(host: Host) -> None:
