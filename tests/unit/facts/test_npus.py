@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +46,13 @@ class Stage(Here):
         which = "case $2 in -m) echo mapping ;; -l) echo list ;; *) echo table ;; esac"
         self.put("npu-smi", f"cat {self.folder}/$({which})")
 
-    def answers(
-        self,
-        *,
-        patience: str = "3",
-        call_s: str = "5",
-        enough: str = "150",
-        root_info: str = "/nonexistent",
-        seconds: str = "0",
-    ) -> dict[str, FactAnswer[Any]]:
+    def answers(self, *, seconds: str = "0", **changed: str) -> dict[str, FactAnswer[Any]]:
+        """Settings of the script are those given, or short ones."""
         script = f"SECONDS={seconds}\n{COMMAND.argv[2]}"
-        for usual, here in (
-            ("left=100 ", f"left={patience} "),
-            ("call_s=10\n", f"call_s={call_s}\n"),
-            ("enough=150 ", f"enough={enough} "),
-            ("info=/etc/hccl_rootinfo.json", f"info={root_info}"),
-        ):
-            assert usual in script
-            script = script.replace(usual, here)
+        settings = {"left": "3", "call_s": "5", "enough": "150", "info": "/nonexistent", **changed}
+        for name, value_here in settings.items():
+            script, count = re.subn(rf"\b{name}=[^ \n]+", f"{name}={value_here}", script, count=1)
+            assert count == 1
         command = replace(COMMAND, argv=("bash", "-c", script))
         result = self(command).to(command)
         assert result.stderr == b""
@@ -192,14 +182,14 @@ def test_root_info_of_a_950_is_read_and_hccn_tool_is_not_run(stage: Stage) -> No
     path, topology = stage.folder / "root.json", stage.folder / "topology.json"
     text = f'{{"version": "2.0", "topo_file_path" : "{topology}"}}'
     path.write_text(text)
-    answers = stage.answers(root_info=str(path))
+    answers = stage.answers(info=str(path))
     assert answers["root_info"] == Answered(RootInfo(text, missing_topology=str(topology)))
     assert answers["device_networks"] == Answered(())
     assert answers["super_pods"] == Answered({})
     topology.touch()
-    assert stage.answers(root_info=str(path))["root_info"] == Answered(RootInfo(text))
+    assert stage.answers(info=str(path))["root_info"] == Answered(RootInfo(text))
     path.unlink()
-    assert stage.answers(root_info=str(path))["root_info"] == Unanswered(
+    assert stage.answers(info=str(path))["root_info"] == Unanswered(
         "missing", f"could not read /etc/hccl_rootinfo.json: {path} does not exist"
     )
 

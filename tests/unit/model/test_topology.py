@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ascendboot.model.cluster import Cluster, Device, Node, OwnTable, Parallel, SshAccess
+from ascendboot.model.cluster import Cluster, Device, Node, OwnTable, Parallel
 from ascendboot.model.topology import (
     MOST_EXACT,
     Shape,
@@ -25,6 +25,7 @@ from ascendboot.model.topology import (
     pick,
 )
 from ascendboot.value import replace
+from tests.unit.transport import builders
 
 SIZES: dict[str, Signature] = {
     f"{leaf}{number}": (leaf,)
@@ -284,14 +285,7 @@ def test_more_nodes_than_there_are_cannot_be_picked_or_kept(
 
 
 def node(name: str, **changes: object) -> Node:
-    plain = Node(
-        name=name,
-        address="192.0.2.1",
-        cluster_address="192.0.2.1",
-        server_id=name,
-        ssh=SshAccess(user="root"),
-    )
-    return replace(plain, **changes)
+    return replace(builders.node(name), **changes)
 
 
 def cluster(*nodes: Node, **changes: object) -> Cluster:

@@ -12,6 +12,7 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.setup import verify
 from ascendboot.transport.api import Effect, Result
 from ascendboot.value import replace
+from tests.fake_transport import Answer
 from tests.unit.checks import well
 from tests.unit.setup.here import node_here
 
@@ -32,18 +33,11 @@ GOOD_LINES = EXPECTED.wanted_answer(CLUSTER.primary)
 GOOD = "\n".join(GOOD_LINES)
 
 
-def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
+def answer(*lines: tuple[str, int, str, str]) -> Result:
     text = "".join(
         f"{name} {exit_code} {_b64(out)} {_b64(err)}\n" for name, exit_code, out, err in lines
     )
-    return Result(
-        node="lab-1",
-        command=verify.verification_command(EXPECTED),
-        exit_code=code,
-        stdout=text.encode(),
-        stderr=b"",
-        duration_s=0.1,
-    )
+    return Answer(text).to(verify.verification_command(EXPECTED), "lab-1")
 
 
 def problems(
