@@ -103,9 +103,8 @@ def test_each_known_error_is_an_answer_of_its_kind(error: Exception, kind: Lack)
 
 
 def test_a_bug_in_a_parser_is_not_an_answer() -> None:
-    transport = answering("root\n")
     with pytest.raises(ZeroDivisionError):
-        query(transport, {"a": Fact(WHO, raising(ZeroDivisionError()))})
+        query(answering("root\n"), {"a": Fact(WHO, raising(ZeroDivisionError()))})
 
 
 def test_a_fact_may_have_its_own_purpose() -> None:

@@ -227,7 +227,8 @@ def test_room_is_measured_where_the_job_will_be(stage: Path) -> None:
     assert value(of_work(stage).disk).free_bytes > 0
 
 
-TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/usual.txt").read_text()
+DATA = Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1"
+TABLE = (DATA / "usual.txt").read_text()
 
 
 def test_users_of_devices_and_addresses_that_changed(
@@ -258,10 +259,7 @@ def test_users_of_devices_and_addresses_that_changed(
 
 
 def test_an_npu_smi_without_a_table_of_processes_shows_devices_and_no_users(stage: Path) -> None:
-    text = (
-        Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/without_processes.txt"
-    ).read_text()
-    (stage / "table").write_text(text)
+    (stage / "table").write_text((DATA / "without_processes.txt").read_text())
     put(stage, "npu-smi", f"cat {stage}/table\n")
     probe = answers(stage, queries.host_queries(JOB, node(1)))
     assert (probe.present, probe.health) == (Answered((0, 1)), Answered({0: "OK", 1: "OK"}))

@@ -114,9 +114,7 @@ def test_what_setup_does_not_read_makes_no_record_outdated() -> None:
 )
 def test_an_outdated_record_names_its_possible_cause(version: str, words: str) -> None:
     whole = replace(recorded(), version=version)
-    found = whole.why_outdated(replace(well.TWO, chief_port=61001))
-    assert found is not None
-    assert found.startswith(words)
+    assert (whole.why_outdated(replace(well.TWO, chief_port=61001)) or "").startswith(words)
 
 
 def test_a_record_of_other_templates_is_outdated(
@@ -130,8 +128,7 @@ def test_a_record_of_other_templates_is_outdated(
     with (tmp_path / "templates/env/keep.sh").open("a") as keep:
         keep.write("# new\n")
     why = whole.why_outdated(well.TWO)
-    assert why is not None
-    assert "set up by another version of ascendboot" in why
+    assert "set up by another version of ascendboot" in (why or "")
     before = SetupRecord.from_json({**as_json(whole), "templates": ""})
     assert before.why_outdated(well.TWO) == why
 
