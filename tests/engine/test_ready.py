@@ -56,7 +56,10 @@ class Server:
             case ("date", *_):
                 return "1700000000.5\n"
             case (_, _, script, *_):
-                parts = {WORK: {**self.work, "opening": (self.script, b"")}, HOST: self.host}
+                parts: dict[str, Any] = {
+                    WORK: {**self.work, "opening": (self.script, b"")},
+                    HOST: self.host,
+                }
                 if script in parts:
                     return Answer(framed(parts[script]))
                 return self.own if "ssh-keygen" in script else "present\0sums\0end\n"

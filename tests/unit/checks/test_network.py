@@ -166,11 +166,7 @@ def test_item_10_links_that_are_down(
     assert [line for line in lines if "link" in line] == ([text] if level else [])
 
 
-@pytest.mark.parametrize(
-    ("pods", "level"),
-    [((0, 0), "warning"), ((0, 1), "error")],
-    ids=["one super pod", "two super pods"],
-)
+@pytest.mark.parametrize(("pods", "level"), [((0, 0), "warning"), ((0, 1), "error")])
 def test_item_10_tls_switches_of_a3_that_differ(pods: tuple[int, int], level: str) -> None:
     one, two = (a3(n, pod, 8) for n, pod in enumerate(pods, 1))
     on = networks(2, network(2, 3, tls_enabled=TLS_ON))

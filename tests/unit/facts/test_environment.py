@@ -106,10 +106,9 @@ def test_item_17_devices_grants_limits_and_label_are_those_of_the_process(here: 
     (here.folder / "environ").write_bytes(b"A=1\0ASCEND_VISIBLE_DEVICES=4-5\0B=2\0")
     (here.folder / "label").write_bytes(b"docker-default (enforce)\n\0")
     script = node_facts.SURROUNDINGS.replace("/dev/davinci[", f"{here.folder}/davinci[")
-    script = script.replace("#/dev/", f"#{here.folder}/").replace(
-        "/proc/1/environ", f"{here.folder}/environ"
-    )
-    script = script.replace("/proc/self/attr/current", f"{here.folder}/label")
+    script = script.replace("#/dev/", f"#{here.folder}/")
+    for path, file in (("/proc/1/environ", "environ"), ("/proc/self/attr/current", "label")):
+        script = script.replace(path, f"{here.folder}/{file}")
     seen = well.value(understood(run(here, f"ulimit -l 32\n{script}")))
     assert (seen.device_ids, seen.visible, seen.memlock_kib) == ((5,), "4-5", 32)
     assert seen.label == "docker-default (enforce)"

@@ -153,8 +153,7 @@ def test_the_best_order_for_halving_doubling_is_not_the_best_ring() -> None:
 
 def test_equal_leaves_of_2_to_the_k_nodes_are_proven_optimal_for_halving_doubling() -> None:
     found = order_nodes({f"n{i}": (f"L{i % 4}",) for i in range(64)}, "halving-doubling")
-    assert found.is_optimal
-    assert found.nodes[0] == "n0"
+    assert (found.is_optimal, found.nodes[0]) == (True, "n0")
 
 
 def test_stages_of_a_pipeline_are_filled_from_whole_leaves() -> None:
@@ -378,9 +377,5 @@ def test_leaves_of_devices_give_one_rail_for_each_device_in_use() -> None:
         node("n4"),
     )
     assert found.rails == (0, 1, 2)
-    assert found.leaves == {
-        "n1": ("a", "a", "b"),
-        "n2": ("a", "-", "b"),
-        "n3": ("-", "-", "-"),
-        "n4": ("?n4", "?n4", "?n4"),
-    }
+    leaves = [("a", "a", "b"), ("a", "-", "b"), ("-", "-", "-"), ("?n4", "?n4", "?n4")]
+    assert list(found.leaves.values()) == leaves

@@ -36,13 +36,17 @@ def test_the_first_way_that_any_node_has(
     assert chosen_way(request_, lacking) == way
 
 
+def answering(node: str, answer: Answer) -> FakeTransport:
+    return FakeTransport(node, rules=[lambda _: answer])
+
+
 LACKS = Answer("a notice of sitecustomize\nlacks mpi4py\n")
 
 
 def test_the_libraries_that_each_node_lacks_are_read_between_other_lines() -> None:
     no_python = Answer(stderr="exec: python3: not found", exit_code=127)
     answers = {"a-1": LACKS, "a-2": Answer(""), "a-3": no_python}
-    nodes = {name: FakeTransport(name, rules=[lambda _, a=a: a]) for name, a in answers.items()}
+    nodes = {name: answering(name, answer) for name, answer in answers.items()}
     assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI, "a-2": NONE}
     assert lacks(TORCHRUN, nodes, forks=4) == {"a-1": NONE, "a-2": NONE}
 
