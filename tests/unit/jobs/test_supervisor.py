@@ -190,11 +190,6 @@ def test_nodes_that_return_together_are_used_together() -> None:
     assert [launch.nodes for launch in practice.launches] == [NODES, NODES]
 
 
-def test_a_job_whose_node_does_not_return_gives_up() -> None:
-    done = supervisor(Practice([lost("a-2")]), min_nodes=2).run()
-    assert done.end.exit_code == 75
-
-
 def test_a_job_that_needs_more_nodes_than_there_are_gives_up_without_a_start() -> None:
     practice = Practice([succeeded])
     done = supervisor(practice, min_nodes=3).run()
@@ -557,7 +552,6 @@ def test_a_generation_counts_as_running_as_soon_as_its_ranks_have_begun() -> Non
     watch.every_s = 1000.0
     with watch.watching(lambda: True):
         wait_until(lambda: watch.core.state is State.RUNNING)
-    assert watch.core.state is State.RUNNING
 
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.WAITING])

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.errors import AscendbootError
 from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.core import Action, Core, End, Launch, State, Stop, Wait
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Limits
@@ -433,17 +433,6 @@ def test_a_resize_shrinks_and_grows_at_checkpoints(job: Job) -> None:
     assert job.state() is State.RUNNING
     job.core.resize(30, 4)
     assert job.state() is State.DRAINING
-
-
-def test_a_resize_without_a_legal_world_is_refused() -> None:
-    job = Job(shape=Parallel(tp=8, pp=2)).run()
-    with pytest.raises(UsageError, match="resize 1: 1 node of 8 devices: no multiple of 16 ranks"):
-        job.core.resize(10, 1)
-
-
-def test_an_unknown_node_of_the_operator_is_refused(job: Job) -> None:
-    with pytest.raises(UsageError, match="n9: no such node; the nodes are n1, n2, n3, n4"):
-        job.core.release(1, "n9")
 
 
 def test_an_interrupt_stops_all_and_exits_130(job: Job) -> None:
