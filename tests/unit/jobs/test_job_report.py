@@ -296,7 +296,7 @@ def test_signal_of(exit_code: int, number: int | None) -> None:
 
 # The cause of a failure, from the logs and events.
 
-HUNG_UP = Path(__file__).parents[2] / "data/rank-log/openmpi-4.1/peer-hung-up.txt"
+RECORDED = Path(__file__).parents[2] / "data/rank-log"
 T = 1767323045.0  # 2026-01-02 03:04:05 UTC
 OWN = "Traceback (most recent call last):\n  x\nValueError: loss is nan\n"
 RESET = "Traceback (most recent call last):\n  y\nRuntimeError: Connection reset by peer\n"
@@ -364,6 +364,14 @@ def test_an_error_after_a_rank_is_being_ended_is_no_cause(tmp_path: Path) -> Non
     assert cause.followed == (Followed((0,), "the connection to another rank broke"),)
     # None of them is named as the first; the job ends with the code of the one that failed.
     assert (found.first_failure, found.exit_code) == (None, 1)
+
+
+def test_a_row_of_hccls_link_table_names_the_peer_that_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_bytes((RECORDED / "hccl/link-error.txt").read_bytes())
+    (tmp_path / "rank.3.log").write_text(RESET)
+    late = ((1, 143, T + 9), (2, 143, T + 9))
+    cause = cause_of(report(progress((0, 1, T), (3, 1, T + 1), *late), tmp_path))
+    assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (1,)), cause.title
 
 
 def test_an_error_file_explains_what_the_log_does_not(tmp_path: Path) -> None:
@@ -526,7 +534,9 @@ def test_arrivals_become_sparse_and_stay_right() -> None:
 def test_item_09_mpirun_alone_names_the_node_of_the_lost_peer(tmp_path: Path) -> None:
     for rank in (0, 1):
         (tmp_path / f"rank.{rank}.log").write_text(RESET)
-    (tmp_path / "launcher.log").write_bytes(HUNG_UP.read_bytes())
+    (tmp_path / "launcher.log").write_bytes(
+        (RECORDED / "openmpi-4.1/peer-hung-up.txt").read_bytes()
+    )
     seen = progress((0, 1, T), (1, 1, T))
     cause = cause_of(report(seen, tmp_path))
     assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (2, 3))

@@ -402,17 +402,13 @@ def test_what_an_older_generation_does_is_ignored(job: Job) -> None:
     assert sum(event["event"] == "ignored" for event in job.events) == 4
 
 
-def test_ranks_of_a_node_that_is_no_member_are_ignored() -> None:
+def test_a_node_that_is_no_member_stops_nothing() -> None:
     job = Job(limits=Limits(max_nodes=3)).run()
     assert job.fault(EXIT, 10, "n4", rank=30) == job.fault(DOWN, 11, "n9") == ()
     assert job.fault(DOWN, 12) == ()  # without the name of its node
-    assert job.state() is State.RUNNING
-
-
-def test_a_spare_that_fails_stops_nothing() -> None:
-    job = Job(limits=Limits(max_nodes=3)).run()
-    assert job.fault(NPU, 10, "n4", codes=("80E3A201",)) == ()
+    assert job.fault(NPU, 13, "n4", codes=("80E3A201",)) == ()
     assert (job.status("n4"), job.core.spares) == ("quarantined", ())
+    assert job.state() is State.RUNNING
 
 
 def test_a_quarantine_by_the_operator_restarts_without_charge(job: Job) -> None:
