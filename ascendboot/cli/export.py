@@ -1,4 +1,4 @@
-"""Jobs and nodes for other systems: `export.volcano`, `.ansible`, `import.volcano`."""
+"""Jobs and nodes for other systems: `export.volcano`, `.sbatch`, `.ansible`, `import.volcano`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import sys
 from pathlib import Path
 
 from invoke.collection import Collection
-from invoke.context import Context
 
-from ascendboot.cli.common import among, end, whole_number
+from ascendboot.cli.common import among, whole_number
 from ascendboot.cli.verbs import Call, verb
-from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
-from ascendboot.export import ansible
+from ascendboot.export import ansible, slurm
 from ascendboot.export.from_volcano import read_job
 from ascendboot.export.volcano import PROFILES, Job, export
 from ascendboot.readiness.ready import script_arguments
@@ -22,6 +20,7 @@ _JSON = "Print YAML and notes as one JSON document"
 
 @verb(
     name="volcano",
+    shared=("inventory", "json"),
     help={
         "script": "The training script, as seen from code.path",
         "image": "The image of the pods; required",
@@ -37,7 +36,7 @@ _JSON = "Print YAML and notes as one JSON document"
     },
 )
 def export_volcano(
-    c: Context,
+    call: Call,
     *,
     script: str,
     image: str | None = None,
@@ -47,8 +46,6 @@ def export_volcano(
     queue: str = "default",
     max_retry: str | None = None,
     region: str | None = None,
-    inventory: str | None = None,
-    json: bool = False,
 ) -> None:
     """Print a job as YAML of a VolcanoJob. Connects to no node.
 
@@ -75,12 +72,59 @@ def export_volcano(
         max_retry=whole_number("--max-retry", max_retry, at_least=1) if max_retry else None,
         region=region,
     )
-    text, notes = export(Call(inventory, 1, json).path, job)
-    _deliver(text, notes, {"yaml": text}, json=json)
+    text, notes = export(call.path, job)
+    _deliver(call, text, notes, {"yaml": text})
+
+
+@verb(
+    name="sbatch",
+    shared=("inventory", "json"),
+    help={
+        "script": "The training script, as seen from code.path",
+        "name": "The name of the job. Default: that of the cluster",
+        "time": "The time limit, as for sbatch. Default: that of the partition",
+        "partition": "The partition of Slurm. Default: that of the site",
+        "account": "The account of Slurm. Default: yours",
+        "gres": "How the site's slurm.conf names NPUs, such as npu:910b. Default: npu",
+        "inventory": "The inventory, as for train",
+        "json": "Print script and notes as one JSON document",
+    },
+)
+def export_sbatch(
+    call: Call,
+    *,
+    script: str,
+    name: str | None = None,
+    time: str | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    gres: str = "npu",
+) -> None:
+    """Print a job as a script for sbatch. Connects to no node and to no Slurm.
+
+    Standard error lists what the script does not carry over.
+
+    Examples:
+      invoke export.sbatch main.py | sbatch
+      invoke export.sbatch main.py --time 1-12 --gres npu:910b -- --steps 100
+
+    Exit codes: 0 done, 2 something is missing or cannot be exported.
+    """
+    job = slurm.Job(
+        script=script,
+        args=script_arguments(sys.argv),
+        name=name,
+        gres=gres,
+        time=time,
+        partition=partition,
+        account=account,
+    )
+    text, notes = slurm.export(call.path, job)
+    _deliver(call, text, notes, {"script": text})
 
 
 @verb(name="volcano", help={"file": "The YAML, such as /dev/stdin", "json": _JSON})
-def import_volcano(c: Context, *, file: str, json: bool = False) -> None:
+def import_volcano(call: Call, *, file: str) -> None:
     """Print an inventory for the YAML of a VolcanoJob, and the command that trains.
 
     Fill in the addresses of the servers. Standard error lists what ascendboot
@@ -93,11 +137,11 @@ def import_volcano(c: Context, *, file: str, json: bool = False) -> None:
     Exit codes: 0 done, 2 the file does not hold one VolcanoJob.
     """
     text, train, notes = read_job(Path(file))
-    _deliver(text, notes, {"inventory": text, "train": train}, json=json)
+    _deliver(call, text, notes, {"inventory": text, "train": train})
 
 
-@verb(name="ansible", help={"inventory": "The inventory, as for setup"})
-def export_ansible(c: Context, *, inventory: str | None = None) -> None:
+@verb(name="ansible", shared=("inventory",), help={"inventory": "The inventory, as for setup"})
+def export_ansible(call: Call) -> None:
     """Print the nodes as JSON of a dynamic inventory of Ansible.
 
     Connects to no node. Groups are the cluster, `primary` and the groups of the
@@ -111,17 +155,16 @@ def export_ansible(c: Context, *, inventory: str | None = None) -> None:
 
     Exit codes: 0 done, 2 invalid inventory.
     """
-    end(Screen(json_mode=True), 0, ansible.inventory(Call(inventory, 1, json=True).cluster()))
+    call.screen.json(ansible.inventory(call.cluster()))
 
 
-def _deliver(text: str, notes: list[str], document: dict[str, object], *, json: bool) -> None:
-    screen = Screen(json_mode=json)
+def _deliver(call: Call, text: str, notes: list[str], document: dict[str, object]) -> None:
     for note in notes:
-        screen.error(note)
-    if not json:
-        screen.text(text.removesuffix("\n"))
-    end(screen, 0, {**document, "not_carried_over": notes} if json else None)
+        call.screen.error(note)
+    if not call.json:
+        call.screen.text(text.removesuffix("\n"))
+    call.end(0, {**document, "not_carried_over": notes})
 
 
-collection = Collection("export", export_volcano, export_ansible)
+collection = Collection("export", export_volcano, export_sbatch, export_ansible)
 imports = Collection("import", import_volcano)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from ascendboot.cli.common import end, whole_number
+from ascendboot.cli.common import whole_number
 from ascendboot.cli.known_jobs import JOB_HELP, REPORT_FILE, FoundJob, find_job, folder_held, now
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -99,7 +99,7 @@ def logs(
     }
     lost = OutputError.exit_code if wanted.sink.lost else 0
     code = UnreachableError.exit_code if errors else lost
-    end(screen, code, document if call.json else None)
+    call.end(code, document)
 
 
 class _Wanted(Value, kw_only=True):

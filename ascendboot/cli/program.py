@@ -44,7 +44,7 @@ _NOT_BEHIND: Final = dict.fromkeys(
     "Invoke reads it only before the verb; move it there, or leave it out",
 )
 """Flags of Invoke that work only without a verb, or before it."""
-_WITH_SCRIPT: Final = ("train", "export.volcano")
+_WITH_SCRIPT: Final = ("train", "export.volcano", "export.sbatch")
 _FORMATS: Final = ("flat", "nested", "json")
 
 
@@ -164,7 +164,7 @@ def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
     wants_json = any("json" in verb.args and verb.args["json"].value for verb in verbs)
     code = (LaunchError if starts_jobs else UsageError).exit_code
     with _plain_errors():
-        raise exit_with(words, code, {"json": wants_json})
+        raise exit_with(words, code, json=wants_json)
 
 
 @contextmanager
@@ -300,21 +300,15 @@ def main() -> None:
         version=__version__,
         executor_class=CarefulExecutor,
     )
+    code: str | int | None = 0
     try:
         program.run(argv)
     except SystemExit as end:
-        _exit_now(end.code)
-        raise
-    _exit_now(0)
-
-
-def _exit_now(code: str | int | None) -> None:
-    """End the process once its output is written; return if that fails.
-
-    Every verb has closed what it opened. Python would first search all of its memory for unused
-    objects, and threads that still read from a node might print in the meantime.
-    """
+        code = end.code
+    # Every verb has closed what it opened. Python would first search all of its memory for unused
+    # objects, and threads that still read from a node might print in the meantime.
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(int(code or 0))
+    sys.exit(code)

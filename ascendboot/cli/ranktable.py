@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from invoke.collection import Collection
-from invoke.context import Context
 
 from ascendboot.checks.rank_table import known_products, level_places, member
-from ascendboot.cli.common import among, end
+from ascendboot.cli.common import among
 from ascendboot.cli.session import Session
-from ascendboot.cli.verbs import FORKS, Call, cluster_verb, verb
+from ascendboot.cli.verbs import ANSWER_HELP, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
 from ascendboot.facts.derive import device_ids, devices_of, leaves_by_lldp, places_of
@@ -42,7 +40,6 @@ CONFIGMAP_HELP = (
     "Write YAML of a ConfigMap of this name, as the controllers do: rings-config-JOB for"
     " MindCluster, ranktable-JOB for Volcano's plugin configmap1980"
 )
-ANSWER_HELP = "Print the result as JSON on standard output"
 GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
 """The generations by their value of --to."""
 _NPU_QUERIES = (
@@ -155,9 +152,8 @@ def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
         chosen = expand_list(names)
     except ValueError as error:
         raise UsageError(f"--nodes: {error}") from None
-    for name in chosen:
-        if name not in known:
-            raise UsageError(f'--nodes: "{name}" is not in {cluster.source}')
+    if unknown := [name for name in chosen if name not in known]:
+        raise UsageError(f'--nodes: "{unknown[0]}" is not in {cluster.source}')
     if len(set(chosen)) != len(chosen):
         raise UsageError("--nodes: a node is named twice")
     return tuple(known[name] for name in chosen)
@@ -197,6 +193,7 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
 
 
 @verb(
+    shared=("inventory", "json"),
     help={
         "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
         "file": "Another table, whose servers are appended; can be repeated",
@@ -213,19 +210,17 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
     iterable=["file", "hccn_conf"],
 )
 def convert(
-    c: Context,
+    call: Call,
     *,
     table: str,
     file: Sequence[str] | None = None,
     to: str | None = None,
     order: str = "given",
     hccn_conf: Sequence[str] | None = None,
-    inventory: str | None = None,
     product: str | None = None,
     output: str | None = None,
     configmap: str | None = None,
     force: bool = False,
-    json: bool = False,
 ) -> None:
     """Convert a rank table, merge several, or create one from a hostfile.
 
@@ -246,12 +241,12 @@ def convert(
     wanted_order = among("--order", order, conversion.ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)
     word = among("--to", to, tuple(GENERATIONS))
-    hosts = _hosts_of(inventory, hccn_conf or ())
+    hosts = _hosts_of(call, hccn_conf or ())
     whole = conversion.in_order(_gathered((table, *(file or ())), hosts), wanted_order)
     converted = conversion.convert(whole, GENERATIONS[word]) if word else Converted(whole)
     _deliver(
         converted.table,
-        Screen(json_mode=json),
+        call.screen,
         output=output,
         product=wanted_product,
         configmap=configmap,
@@ -274,11 +269,11 @@ def _gathered(names: Sequence[str], hosts: Mapping[str, conversion.Host]) -> Tab
     return tables[0] if len(tables) == 1 else conversion.merge(tables)
 
 
-def _hosts_of(inventory: str | None, hccn_conf: Sequence[str]) -> dict[str, conversion.Host]:
+def _hosts_of(call: Call, hccn_conf: Sequence[str]) -> dict[str, conversion.Host]:
     """Return the nodes of --inventory by name, address and server id, and those of --hccn-conf."""
     hosts: dict[str, conversion.Host] = {}
-    if inventory is not None:
-        cluster, found = _queried_cluster(inventory)
+    if call.inventory is not None:
+        cluster, found = _queried_cluster(call)
         for node in cluster.nodes:
             host = conversion.Host(node.server_id, dict(devices_of(node, found[node.name])))
             names = (node.name, node.address, node.cluster_address, node.server_id)
@@ -350,6 +345,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 
 @verb(
+    shared=("inventory", "json"),
     help={
         "table": "The file",
         "file": "Another file; can be repeated",
@@ -362,15 +358,13 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     iterable=["file"],
 )
 def validate(
-    c: Context,
+    call: Call,
     *,
     table: str,
     file: Sequence[str] | None = None,
     product: str | None = None,
     job: str | None = None,
-    inventory: str | None = None,
     intra_roce: bool = False,
-    json: bool = False,
 ) -> None:
     """Report all reasons why HCCL or a training stack would refuse a rank table.
 
@@ -388,24 +382,25 @@ def validate(
     """
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
-    names = (table, *(file or ()))
     servers = None
-    if inventory is not None:
-        cluster, found = _queried_cluster(inventory)
+    if call.inventory is not None:
+        cluster, found = _queried_cluster(call)
         wanted_product = wanted_product or _product_among(cluster, found)
         servers = servers_seen(cluster, found)
-    checked = partial(
-        check_file, product=wanted_product, job=wanted_job, intra_roce=intra_roce, servers=servers
-    )
-    results = [checked(name) for name in names]
+    results = [
+        check_file(
+            name, product=wanted_product, job=wanted_job, intra_roce=intra_roce, servers=servers
+        )
+        for name in (table, *(file or ()))
+    ]
     code = max(result.exit_code for result in results)
     lines = [line for result in results for line in result.report_lines()]
     document = {"exit_code": code, "files": [result.to_json() for result in results]}
-    _print(lines, document, code, json=json)
+    call.end(code, document, lines)
 
 
 @verb(help={"table": "The file", "server": "Only the ranks of this server", "json": ANSWER_HELP})
-def show(c: Context, *, table: str, server: str | None = None, json: bool = False) -> None:
+def show(call: Call, *, table: str, server: str | None = None) -> None:
     """Show the ranks of a rank table with servers, devices and addresses.
 
     Examples:
@@ -421,11 +416,11 @@ def show(c: Context, *, table: str, server: str | None = None, json: bool = Fals
         servers = ", ".join(dict.fromkeys(row.server for row in found.rows))
         raise UsageError(f'--server: "{server}" is not in {table}, which has {servers or "none"}')
     document = {"version": found.generation, "ranks": rows_json(rows)}
-    _print(lines_of(found.generation, rows), document, 0, json=json)
+    call.end(0, document, lines_of(found.generation, rows))
 
 
 @verb(help={"first": "One file", "second": "The other", "json": ANSWER_HELP})
-def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
+def diff(call: Call, *, first: str, second: str) -> None:
     """Show how two rank tables differ in meaning; ignores order, spaces and quotes.
 
     Examples:
@@ -439,27 +434,18 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     found = differences(table_of(read(first)), table_of(read(second)))
     code = 1 if found else 0
     lines = [difference.text for difference in found] or [f"{first} and {second} mean the same"]
-    document = {"exit_code": code, "differences": as_json(found)}
-    _print(lines, document, code, json=json)
+    call.end(code, {"exit_code": code, "differences": as_json(found)}, lines)
 
 
-def _print(lines: Iterable[str], document: Mapping[str, object], code: int, *, json: bool) -> None:
-    """Print the lines, or with --json the document, and end the verb."""
-    screen = Screen(json_mode=json)
-    for line in lines if not json else ():
-        screen.say(line)
-    end(screen, code, document if json else None)
-
-
-def _queried_cluster(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
+def _queried_cluster(call: Call) -> tuple[Cluster, Mapping[str, NodeFacts]]:
     """Read an inventory and query the NPUs of its nodes.
 
     Raises:
         AscendbootError: there is no such cluster, or some nodes could not be queried.
     """
-    call = Call(inventory, int(FORKS), json=True)  # standard output is for the result
     cluster = call.cluster()
-    with call.session("ranktable", cluster, reads=True) as session:
+    screen = Screen(json_mode=True)  # standard output is for the result
+    with call.session("ranktable", cluster, reads=True, screen=screen) as session:
         return cluster, _query_npus(session, cluster.nodes)
 
 

@@ -16,6 +16,7 @@ from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, fold
 from ascendboot.value import Struct, Value, field
 
+NOT_RUN = "node-check-not-run"
 SLOW = 1.3
 """A device is slow if the median of all is faster by this: MindCluster takes 30 % …"""
 OUTLIER = 3 * 1.4826
@@ -78,11 +79,6 @@ def _rate(rate: float, name: str) -> str:
     if name == "product":
         return f"{rate:.3g} TFLOPS" if rate >= 1 else f"{rate * 1e6:.3g} MFLOPS"
     return f"{rate:.3g} GB/s"
-
-
-def not_run(names: tuple[str, ...], why: str) -> Finding:
-    """The finding that the check could not start."""
-    return error("node-check-not-run", names, f"the nodes could not be checked: {why}")
 
 
 def skipped(reasons: Mapping[str, str]) -> Findings:
