@@ -30,9 +30,18 @@ class Allocation(Value):
 
     @classmethod
     def current(cls, environ: Mapping[str, str]) -> Allocation | None:
-        """Read what salloc, sbatch and srun set; None outside of an allocation."""
+        """Read what salloc, sbatch and srun set; None outside of an allocation.
+
+        Raises:
+            UsageError: the variable holds no list of nodes.
+        """
         job_id, nodes = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_JOB_NODELIST", "")
-        return cls(job_id, expand_list(nodes)) if job_id.isdecimal() and nodes else None
+        if not (job_id.isdecimal() and nodes):
+            return None
+        try:
+            return cls(job_id, expand_list(nodes))
+        except ValueError as error:
+            raise UsageError(f"SLURM_JOB_NODELIST: {error}; unset it, or use salloc") from None
 
     def part_of(self, cluster: Cluster) -> Cluster:
         """The nodes of the allocation as a cluster of their own.
@@ -90,7 +99,8 @@ class Allocation(Value):
         argv = ("scontrol", "--oneliner", "show", "node", ",".join(self.nodes))
         try:
             done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
-            found, problem = dict(_ADDRESS.findall(done.stdout)), done.stderr.strip()
+            found = dict(_ADDRESS.findall(done.stdout))
+            problem = done.stderr.strip().rpartition("\n")[2]
         except (OSError, subprocess.TimeoutExpired) as error:
             found, problem = {}, str(error)
         if not {*self.nodes} <= found.keys():

@@ -38,6 +38,8 @@ def test_outside_there_is_none() -> None:
     assert Allocation.current(INSIDE) == HERE
     assert Allocation.current({}) is None
     assert Allocation.current({"SLURM_JOB_ID": "7"}) is None
+    with pytest.raises(UsageError, match="SLURM_JOB_NODELIST: missing bracket: "):
+        Allocation.current({**INSIDE, "SLURM_JOB_NODELIST": "a[1-"})
 
 
 def test_without_an_inventory_the_nodes_are_one(tmp_path: Path) -> None:
