@@ -106,7 +106,6 @@ class NodeFacts(Value, kw_only=True):
     clock: Answer[Clock] = NOT_QUERIED
     interfaces: Answer[tuple[Interface, ...]] = NOT_QUERIED
     npus: Answer[npu_smi.NpuMap] = NOT_QUERIED
-    npu_list: Answer[npu_smi.NpuList] = NOT_QUERIED
     health: Answer[Mapping[int, str]] = NOT_QUERIED
     """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
     free_memory: Answer[Mapping[int, int]] = NOT_QUERIED
@@ -376,7 +375,7 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     reasons = [answer.message for answer in unread if isinstance(answer, Unanswered)]
     if isinstance(facts.npus, Unanswered):
         npus = npu_smi.NpuMap(tuple(_npu(device) for device in node.devices))
-        facts = replace(facts, npus=Answered(npus), npu_list=NOT_QUERIED)
+        facts = replace(facts, npus=Answered(npus))
     reported = {network.device_id: network for network in value_of(facts.device_networks) or ()}
     networks = []
     for device in node.devices:

@@ -112,59 +112,6 @@ def _npu(line: Line, cells: Mapping[str, str]) -> Npu:
     )
 
 
-LIST = "npu-smi info -l"
-_KEYS = (
-    r"(?:Total|Card|Chip) Count|NPU ID|Product Name|Serial Number|SDID|Super Pod (?:Size|ID)"
-    r"|Server Index"
-)
-OF_LIST = re.compile(rf"\s+\S|(?:{_KEYS})\s*:|{_NO_CARD}")
-"""The beginnings of an answer's lines; the tool's warnings begin otherwise."""
-
-
-class NpuList(Value):
-    """The counts of `npu-smi info -l`; `chip_count` is that of all cards, None if unknown."""
-
-    npu_ids: tuple[int, ...]
-    chip_count: int | None
-
-
-def parse_list(text: str) -> NpuList:
-    """The cards in the output of `npu-smi info -l`, which must agree with its count."""
-    refuse_failure(text, LIST)
-    first, *rest = some_lines(text, LIST, "Total Count", OF_LIST)
-    if first.text.strip() == _NO_CARD and not rest:
-        return NpuList((), 0)
-    key, total = _field(first)
-    if key not in ("Total Count", "Card Count"):
-        raise first.not_understood(LIST, "Total Count or Card Count")
-    npu_ids: list[int] = []
-    chips: list[int] = []
-    for line in rest:
-        key, value = _field(line)
-        if key == "NPU ID":
-            npu_ids.append(_number(line, value))
-        elif key == "Chip Count":
-            chips.append(_number(line, value))
-        elif key not in ("Product Name", "Serial Number"):
-            raise line.not_understood(LIST, "NPU ID, Product Name, Serial Number or Chip Count")
-    if _number(first, total) != len(npu_ids):
-        raise first.not_understood(LIST, f"a count of {len(npu_ids)}, as many as are listed")
-    return NpuList(tuple(npu_ids), sum(chips) if len(chips) == len(npu_ids) else None)
-
-
-def _field(line: Line) -> tuple[str, str]:
-    key, colon, value = line.text.partition(":")
-    if not colon:
-        raise line.not_understood(LIST, "name : value")
-    return key.strip(), value.strip()
-
-
-def _number(line: Line, value: str) -> int:
-    if not _ID.fullmatch(value):
-        raise line.not_understood(LIST, "a number")
-    return int(value)
-
-
 # Seen with drivers 24.1 (A2: no physical ids), 25.3 (A3: `Phy-ID` beside the chip) and in the
 # manual of 950 (one id for an NPU). The name of a process is blank if it runs in a container.
 
@@ -307,6 +254,8 @@ def _devices(chips: Sequence[_Chip]) -> dict[int, _Chip]:
 
 SPOD_TOOL = "npu-smi info -t spod-info"
 _SPOD_NAMES = ("SDID", "Super Pod Size", "Super Pod ID", "Server Index")
+OF_SPOD = re.compile(rf"\s+\S|(?:{'|'.join(_SPOD_NAMES)})\s*:")
+"""The beginnings of an answer's lines; the tool's warnings begin otherwise."""
 _UNSUPPORTED = "This device does not support querying spod-info."
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _NO_POD = 2**32 - 1
@@ -323,7 +272,7 @@ def parse_spod_info(text: str) -> SuperPodPlace | None:
     """The place of a chip; None: it is in no super pod."""
     refuse_failure(text, SPOD_TOOL)
     expected = f"{', '.join(_SPOD_NAMES)}, each with a number"
-    lines = some_lines(text, SPOD_TOOL, expected, OF_LIST)
+    lines = some_lines(text, SPOD_TOOL, expected, OF_SPOD)
     if len(lines) == 1 and lines[0].text.strip() == _UNSUPPORTED:
         return None
     found: dict[str, int] = {}

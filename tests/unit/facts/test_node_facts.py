@@ -71,7 +71,7 @@ def test_both_sides_of_a_node_with_a_container_are_queried() -> None:
     host, work = host_queries(CLUSTER, node), work_queries(CLUSTER, node)
     assert set(host) == {
         *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
-        *("hccn_conf", "npus", "npu_list", "health", "device_networks", "super_pods", "root_info"),
+        *("hccn_conf", "npus", "health", "device_networks", "super_pods", "root_info"),
         *("confinement", "free_memory", "unknown_lines"),
     }
     assert set(work) == {

@@ -70,7 +70,6 @@ def test_a_tool_that_is_missing(fact: str, remedy: str, id_: str) -> None:
     ("fact", "message"),
     [
         ("npus", "npus-unknown error"),
-        ("npu_list", "npu-list-unknown warning"),
         ("health", "device-health-unknown warning"),
         ("device_networks", "device-networks-unknown error"),
         ("hccn_conf", "hccn-conf-unknown info"),
