@@ -93,15 +93,6 @@ def test_answers_without_a_field_are_dropped() -> None:
     assert facts.npus == NOT_QUERIED
 
 
-def test_hostile_15_an_ip_without_json_is_read_in_its_plain_form(here: Here) -> None:
-    plain = Path(__file__).parents[2] / "data/ip-j-addr/busybox-1.35/usual.txt"
-    here.put(
-        "ip", f"[ \"$1\" != -j ] || {{ echo 'ip: invalid argument' >&2; exit 1; }}; cat {plain}\n"
-    )
-    names = [interface.name for interface in well.value(facts(here).interfaces)]
-    assert names == ["lo", "bond0.100", "tun0"]
-
-
 def test_this_machine_answers(here: Here) -> None:
     here.put("python3", "echo Python 3.7.5 >&2")
     here.put("mpirun", "echo 'mpirun (Open MPI) 4.1.5'")
