@@ -273,14 +273,13 @@ def _horovod(result: Result) -> software.Horovod:
 def _sshd(result: Result) -> software.Sshd:
     sections = Sections(result, _SCRIPT)
     path = system.parse_path(sections.text("sshd"), "path of sshd")
-    # Both calls may fail on a server in order: an unknown option, no host key yet.
-    version, complaints = sections.get("sshd_version"), sections.get("sshd_test")
-    if version is None or complaints is None:
-        raise NotUnderstoodError(_SCRIPT, len(sections), "", "sections sshd_version, sshd_test")
+    # The call fails on a server before 9.2: an unknown option.
+    version = sections.get("sshd_version")
+    if version is None:
+        raise NotUnderstoodError(_SCRIPT, len(sections), "", "a section sshd_version")
     return software.Sshd(
         path,
         software.parse_sshd_version(version.text),
-        software.missing_folder(complaints.text),
         accepts_login=sections.text("account") != "locked",
     )
 
@@ -394,9 +393,7 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
 
 def _npu(device: Device) -> npu_smi.Npu:
     id_ = device.device_id
-    return npu_smi.Npu(
-        npu_id=id_, chip_id=0, device_id=id_, device_id_assumed=False, logic_id=None, chip_name=""
-    )
+    return npu_smi.Npu(npu_id=id_, chip_id=0, device_id=id_, logic_id=None, chip_name="")
 
 
 def _network(device: Device, reported: DeviceNetwork | None) -> DeviceNetwork:

@@ -46,9 +46,7 @@ class Npu(Value, kw_only=True):
     npu_id: int
     chip_id: int
     device_id: int
-    """The physical id (/dev/davinciN)."""
-    device_id_assumed: bool
-    """The tool shows no physical ids; `device_id` is the logic id."""
+    """The physical id (/dev/davinciN), or the logic id if the tool shows no physical ones."""
     logic_id: int | None
     chip_name: str
 
@@ -101,12 +99,10 @@ def _npu(line: Line, cells: Mapping[str, str]) -> Npu:
     ids = {name: cell for name, cell in cells.items() if name not in ("Chip Name", "Slot ID")}
     if not all(_ID.fullmatch(cell) for cell in ids.values()):
         raise line.not_understood(MAPPING, "numbers for " + ", ".join(ids))
-    assumed = "Chip Phy-ID" not in ids
     return Npu(
         npu_id=int(ids["NPU ID"]),
         chip_id=int(ids["Chip ID"]),
-        device_id=int(ids["Chip Logic ID" if assumed else "Chip Phy-ID"]),
-        device_id_assumed=assumed,
+        device_id=int(ids["Chip Phy-ID" if "Chip Phy-ID" in ids else "Chip Logic ID"]),
         logic_id=int(ids["Chip Logic ID"]) if "Chip Logic ID" in ids else None,
         chip_name=cells["Chip Name"],
     )
@@ -314,8 +310,6 @@ class DeviceHealth(Value):
     """One of `HEALTH_STATES`."""
     codes: tuple[str, ...] = ()
     """Hexadecimal, upper case, in the tool's order."""
-    information: tuple[str, ...] = ()
-    """What the driver prints about these codes."""
 
 
 def parse_device_health(text: str) -> DeviceHealth:
@@ -323,25 +317,19 @@ def parse_device_health(text: str) -> DeviceHealth:
     refuse_failure(text, HEALTH_TOOL)
     lines = some_lines(text, HEALTH_TOOL, _HEALTH_EXPECTED, OF_HEALTH)
     found: dict[str, str] = {}
-    information: list[str] = []
     for line in lines:
         name, colon, value = (part.strip() for part in line.text.partition(":"))
         key = "Health" if name == "Health Status" else name
         form = _HEALTH_VALUES.get(key)
         if "Error Information" in found and (not key or key.startswith("Failed to get")):
-            information.append(line.text.strip(" \t:"))
-        elif not colon or key in found or form is None or not form.fullmatch(value):
+            continue  # more about these codes
+        if not colon or key in found or form is None or not form.fullmatch(value):
             raise line.not_understood(HEALTH_TOOL, _HEALTH_EXPECTED)
-        else:
-            found[key] = value
+        found[key] = value
     if not {"Health", "Error Code", "Error Information"} <= found.keys():
         raise lines[-1].not_understood(HEALTH_TOOL, _HEALTH_EXPECTED)
-    codes, first = found["Error Code"], found["Error Information"]
-    return DeviceHealth(
-        found["Health"],
-        () if codes == "NA" else tuple(codes.upper().split()),
-        (*((first,) if first not in ("", "NA") else ()), *information),
-    )
+    codes = found["Error Code"]
+    return DeviceHealth(found["Health"], () if codes == "NA" else tuple(codes.upper().split()))
 
 
 _WHICH = ("NPU ID", "Chip ID", "Chip Count")

@@ -52,7 +52,6 @@ def npu(device_id: int, chip_name: str = "Ascend 910B3") -> Npu:
         npu_id=device_id,
         chip_id=0,
         device_id=device_id,
-        device_id_assumed=True,
         logic_id=device_id,
         chip_name=chip_name,
     )

@@ -155,7 +155,6 @@ def test_horovod_is_queried_with_the_paths_of_the_profile(here: Here, tmp_path: 
 
 
 SSHD = {"sshd": (0, "/usr/sbin/sshd"), "sshd_version": (1, "OpenSSH_9.2p1")}
-NO_FOLDER = (255, "Missing privilege separation directory: /run/sshd")
 ONE_DISK = "Avail Inodes IFree Mounted on\n1 1 1 /\n"
 TWO_DISKS = (
     FileSystem(mount_point="/", free_bytes=7, free_inodes=8),
@@ -166,12 +165,9 @@ TWO_DISKS = (
 @pytest.mark.parametrize(
     ("fact", "sections", "value"),
     [
+        ("sshd", {**SSHD, "account": (0, "open")}, Sshd("/usr/sbin/sshd", "9.2p1")),
         (
-            *("sshd", {**SSHD, "sshd_test": NO_FOLDER, "account": (0, "open")}),
-            Sshd("/usr/sbin/sshd", "9.2p1", "/run/sshd"),
-        ),
-        (
-            *("sshd", {**SSHD, "sshd_test": (255, "no hostkeys"), "account": (0, "locked")}),
+            *("sshd", {**SSHD, "account": (0, "locked")}),
             Sshd("/usr/sbin/sshd", "9.2p1", accepts_login=False),
         ),
         ("hccn_conf", {"hccn_conf": (0, "address_0=198.19.0.10")}, {0: "198.19.0.10"}),
@@ -192,7 +188,7 @@ def test_answers_of_the_scripts_are_parsed(
         ("hccn_conf", {"hccn_conf": (127, "no file")}, "missing", "read /etc/hccn.conf: no file"),
         ("hccn_conf", {"hccn_conf": (1, "denied")}, "failed", "read /etc/hccn.conf: denied"),
         ("place", {"place": (1, "is full")}, "failed", "use the cluster's folder: is full"),
-        ("sshd", SSHD, "not-understood", "expected sections sshd_version, sshd_test"),
+        ("sshd", {"sshd": SSHD["sshd"]}, "not-understood", "expected a section sshd_version"),
         ("place", {"place": (0, "nfs\x1b")}, "not-understood", "the kind of a file system"),
         ("code", {"code": (0, "perhaps")}, "not-understood", 'not understood: "perhaps"'),
         ("disk", {"disk": (0, ONE_DISK)}, "not-understood", "expected two rows"),

@@ -41,7 +41,6 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "ip-addr": system.parse_ip,
     "ss-Hltnp": system.parse_ss,
     "sshd-V": software.parse_sshd_version,
-    "sshd-t": software.missing_folder,
     "mpirun-version": software.parse_openmpi_version,
     "python-version": software.parse_python_version,
     "df": system.parse_disk,
@@ -79,9 +78,8 @@ def test_every_parser_has_recorded_output_and_every_recording_a_meaning(tool: st
     assert texts == meanings
 
 
-# These answers are searched, not read as a whole: `sshd -t` reports much that does not matter here,
-# and so does the table of npu-smi above its processes.
-WHOLE = sorted(PARSERS.keys() - {"sshd-t", "npu-smi-info"})
+# The table of npu-smi is searched above its processes, not read as a whole.
+WHOLE = sorted(PARSERS.keys() - {"npu-smi-info"})
 
 USUAL = {
     "npu-smi-info-m": "A3-25.3.rc1/usual",
