@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import code_queries, container_query
@@ -37,7 +37,6 @@ from ascendboot.transport.api import Command, Result, read_script
 from ascendboot.value import Value, replace
 
 T = TypeVar("T")
-CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]
 
 _ENVIRONMENT_SCRIPT = "the script that queries the environment of ranks"
 
@@ -135,7 +134,6 @@ class NodeFacts(Value, kw_only=True):
     """The file systems of the cluster's folder and of /tmp."""
     place: Answer[str] = NOT_QUERIED
     """The kind of file system of the cluster's folder, if our user can write in it."""
-    code: Answer[CodeState] = NOT_QUERIED
     code_tree: Answer[CodeTree] = NOT_QUERIED
     """The files below the code's path; with `code.source`, only those of the source."""
 
@@ -183,8 +181,8 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     place = f" in the container {node.container}" if node.container else ""
     work = read_script(
         base_script(cluster.name) + script("facts-work.sh"),
-        *(cluster.python, cluster.code_path or ""),
-        purpose="look at Python, Open MPI, disk and code",
+        cluster.python,
+        purpose="look at Python, Open MPI and disk",
         timeout_s=90.0,
     )
     python, openmpi = software.parse_python_version, software.parse_openmpi_version
@@ -202,8 +200,6 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     }
     if not cluster.serves_from_host(node):
         facts["sshd"] = Fact(_SERVICES, _sshd, f"find the OpenSSH server{place}")
-    if cluster.code_path is not None:
-        facts["code"] = _fact(work, f"look at the code's path{place}", _code, "code")
     if node.container is not None:
         purpose = f"identify the network{place}"
         facts["work_machine"] = _fact(_SYSTEM, purpose, system.parse_machine, *_MACHINE)
@@ -296,14 +292,6 @@ def _disk(text: str) -> tuple[FileSystem, FileSystem]:
             return base, tmp
         case found:
             raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "two rows")
-
-
-def _code(state: str) -> CodeState:
-    match state:
-        case "absent" | "unreadable" | "readable":
-            return state
-        case _:
-            raise NotUnderstoodError(_SCRIPT, 1, state, "absent, unreadable or readable")
 
 
 def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnvironment]]:

@@ -62,7 +62,7 @@ def test_every_query_has_a_field_and_every_field_a_query() -> None:
     assert set(queries(wish, NODE)) == fields
     assert set(queries(CLUSTER, NODE)) == fields - {"torch", "neighbours"}
     assert set(queries(wish, replace(NODE, leaf="a"))) == fields - {"neighbours"}
-    assert set(queries(replace(wish, code_path=None), NODE)) == fields - {"code", "code_tree"}
+    assert set(queries(replace(wish, code_path=None), NODE)) == fields - {"code_tree"}
     assert set(queries(replace(wish, code_source="."), NODE)) == fields - {"code_tree"}
 
 
@@ -76,7 +76,7 @@ def test_both_sides_of_a_node_with_a_container_are_queried() -> None:
     }
     assert set(work) == {
         *("system", "work_machine", "first_process", "python", "openmpi", "disk", "place"),
-        *("code", "sshd", "ssh", "horovod", "code_tree", "surroundings"),
+        *("sshd", "ssh", "horovod", "code_tree", "surroundings"),
     }
 
 
@@ -108,7 +108,7 @@ def test_this_machine_answers(here: Here) -> None:
     assert found.python == Answered(Program(f"{here.folder}/python3", "3.7.5"))
     assert found.openmpi == Answered(Program(f"{here.folder}/mpirun", "4.1.5"))
     assert found.sshd == Answered(Sshd(f"{here.folder}/sshd", "9.2p1"))
-    assert found.code == Answered("readable")
+    assert well.value(found.code_tree).state == "present"
     assert well.value(found.disk)[0].free_bytes > 0
 
 
@@ -122,7 +122,7 @@ def test_missing_programs_are_reported(here: Here) -> None:
     assert found.python == Unanswered(
         "missing", "could not find /opt/python3.7: /opt/python3.7 is not a program on PATH"
     )
-    assert found.code == Answered("absent")
+    assert well.value(found.code_tree).state == "absent"
 
 
 def test_a_program_that_fails_is_quoted(here: Here) -> None:
@@ -131,12 +131,6 @@ def test_a_program_that_fails_is_quoted(here: Here) -> None:
     assert facts(here).listeners == Unanswered(
         "failed", "could not list the ports in use: Cannot open netlink socket"
     )
-
-
-def test_code_is_a_file_or_a_folder(here: Here) -> None:
-    here.put("main.py", "")
-    path = str(here.folder / "main.py")
-    assert facts(here, replace(CLUSTER, code_path=path)).code == Answered("readable")
 
 
 def test_horovod_is_queried_with_the_paths_of_the_profile(here: Here, tmp_path: Path) -> None:
@@ -190,7 +184,6 @@ def test_answers_of_the_scripts_are_parsed(
         ("place", {"place": (1, "is full")}, "failed", "use the cluster's folder: is full"),
         ("sshd", {"sshd": SSHD["sshd"]}, "not-understood", "expected a section sshd_version"),
         ("place", {"place": (0, "nfs\x1b")}, "not-understood", "the kind of a file system"),
-        ("code", {"code": (0, "perhaps")}, "not-understood", 'not understood: "perhaps"'),
         ("disk", {"disk": (0, ONE_DISK)}, "not-understood", "expected two rows"),
         (
             *("python", {"python": (0, "bin/python3"), "python_version": (0, "Python 3.7.5")}),
