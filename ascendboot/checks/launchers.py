@@ -114,9 +114,6 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.
             yield finding.error("horovod-without-mpi", (node.name,), text, remedy)
 
 
-MOST_RANKS, MOST_RANKS_OF_REC_SDK = 32768, 512
-
-
 def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
     """Order of devices, the port where ranks meet, and what HCCL takes without a rank table."""
     by_chief = cluster.resource_mode == "no-rank-table"
@@ -142,7 +139,7 @@ def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.
     if primary is not None and cluster.has_meeting_port:
         yield from _chief_port(cluster, primary)
         if by_chief:
-            yield from _chief(cluster, facts, primary)
+            yield from _chief(cluster, primary)
 
 
 def _chief_port(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
@@ -168,10 +165,8 @@ def _chief_port(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
         yield finding.warning("chief-port-ephemeral", nodes, text, remedy)
 
 
-def _chief(
-    cluster: Cluster, facts: Mapping[str, NodeFacts], primary: NodeFacts
-) -> finding.Findings:
-    """The chief device must be one of the job; HCCL and Rec SDK limit the number of ranks."""
+def _chief(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
+    """The chief device must be one of the job."""
     ids = sorted(derive.logic_ids(cluster.primary, primary))
     npus = value_of(primary.npus)
     if npus is not None and npus.npus and cluster.chief_device not in ids:
@@ -181,18 +176,6 @@ def _chief(
         )
         nodes = (cluster.primary_name,)
         yield finding.error("chief-device-missing", nodes, text, "State one of these")
-    nodes_ = derive.answered_nodes(cluster, facts)
-    size = sum(len(derive.device_ids(node, node_facts)) for node, node_facts in nodes_)
-    most, whose = MOST_RANKS, "HCCL"
-    if cluster.profile == "rec-sdk-tf":
-        most, whose = MOST_RANKS_OF_REC_SDK, "Rec SDK"
-    if size > most:
-        text = (
-            f"the job has {size} ranks, and {whose} takes {most} "
-            "without a rank table (CM_WORKER_SIZE)"
-        )
-        remedy = "State `resources: {mode: rank-table}`, or use fewer devices"
-        yield finding.error("worker-size", (cluster.primary_name,), text, remedy)
 
 
 _TORCH_PORT = 29500

@@ -186,19 +186,6 @@ def test_devices_that_torch_would_take_in_another_order() -> None:
     assert well.alike(line, "device-order error lab-1: … those of devices 3,1 are 3,1")
 
 
-@pytest.mark.parametrize(
-    ("profile", "devices", "is_too_large"),
-    [("rec-sdk-tf", 512, False), ("rec-sdk-tf", 513, True), ("none", 513, False)],
-)
-def test_a_job_without_a_rank_table_has_a_largest_size(
-    profile: Any, devices: int, *, is_too_large: bool
-) -> None:
-    npus = {"npus": Answered(NpuMap(tuple(map(well.npu, range(devices)))))}
-    lab = well.cluster(well.node(1), resource_mode="no-rank-table", profile=profile)
-    text = well.found(lab, well.facts(1, kernel_ports=LINUX, **npus))
-    assert ("worker-size error lab-1" in text) is is_too_large
-
-
 RANGES = {"HCCL_HOST_SOCKET_PORT_RANGE": "50000-50050,61000"}
 PORT_TAKEN = "hccl-port-taken warning lab-{}: port {} of HCCL's {} is taken by "
 
