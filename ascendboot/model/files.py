@@ -166,7 +166,7 @@ class OwnFile(Value):
 
 
 DAY_S = 86400.0
-START_SLACK_S = 300.0
+START_SLACK_S = DAY_S
 """Certificates are valid from this long before they are signed, because clocks differ."""
 VALID_DAYS = 400
 RENEW_DAYS = 100
