@@ -233,7 +233,7 @@ class Variable(Value, kw_only=True, forbid_unknown_fields=True):
 @cache
 def variables() -> dict[str, Variable]:
     """All variables by name, in the order of the reference page."""
-    listed = data_file("ascendboot.hccl", "variables.yaml", list[Variable])
+    listed = data_file("hccl/variables.yaml", list[Variable])
     return {variable.name: variable for variable in listed}
 
 

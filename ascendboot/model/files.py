@@ -53,11 +53,14 @@ class Entry:
         return mine == its and self.is_readable
 
 
+TreeState: TypeAlias = Literal["absent", "unreadable", "present"]
+
+
 class CodeTree(Value, kw_only=True):
     """Files and links by their path below the root, sorted."""
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
-    exists: bool = True
+    state: TreeState = "present"
     excess: tuple[int, int] | None = None
     """The files and bytes of a tree that is too large; then there are no entries."""
     others: tuple[str, ...] = ()

@@ -291,7 +291,7 @@ def _send_code(
 
 def _trees(facts: ClusterFacts) -> dict[str, CodeTree]:
     return {
-        name: value_of(answers.code_tree) or CodeTree(exists=False)
+        name: value_of(answers.code_tree) or CodeTree(state="absent")
         for name, answers in facts.nodes.items()
     }
 
