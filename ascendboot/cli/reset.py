@@ -30,6 +30,7 @@ from ascendboot.value import replace
     help={
         "node": "Reset only this node, also one that was removed from the inventory",
         "forget": "With --node: do not connect to the node, only replace the keys of the others",
+        "npu-network": "Also set the network of the NPUs as it was before setup",
         "plan": "Show what would be removed; change nothing",
         "yes": "Do not ask; required with --json and without a terminal",
         "break-lock": BREAK_LOCK_HELP,
@@ -40,6 +41,7 @@ def reset(
     *,
     node: str | None = None,
     forget: bool = False,
+    npu_network: bool = False,
     plan: bool = False,
     yes: bool = False,
     break_lock: bool = False,
@@ -50,6 +52,9 @@ def reset(
     including logs of jobs. Keeps and names other files, such as checkpoints.
     Keeps the runs on the control machine and the accepted host keys. Refused
     while a job runs.
+
+    The network of the NPUs stays as setup set it; --npu-network restores what
+    was there before, which the nodes keep until then.
 
     Nodes that were removed from the inventory are reset, too. --node resets
     only one node. If it was removed from the inventory, the other nodes then
@@ -79,7 +84,14 @@ def reset(
         # A jump host may be another removed node.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
-            report = _reset(session, target, here, screen, agreed, plan=plan, break_lock=break_lock)
+            walk = Reset(
+                Progress(target, screen, threading.Event(), session.forks),
+                here=here,
+                locks=locks_of(session, breaks=break_lock),
+                former=session.former,
+                restores=npu_network,
+            )
+            report = _reset(session, walk, screen, agreed, plan=plan)
     elif not plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     if node in {each.name for each in left} and report.exit_code == 0 and not plan:
@@ -121,24 +133,15 @@ def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget:
 
 def _reset(
     session: Session,
-    target: Cluster,
-    here: Sequence[Path],
+    walk: Reset,
     screen: Screen,
     agreed: Callable[[str, Sequence[str]], None],
     *,
     plan: bool,
-    break_lock: bool,
 ) -> Report:
     """Find what setup left, and show it or remove it."""
-    interrupted = threading.Event()
     promise = "waiting for running commands; press Ctrl-C again to abort"
-    with on_interrupt(interrupted.set, screen, promise):
-        walk = Reset(
-            Progress(target, screen, interrupted, session.forks),
-            here=here,
-            locks=locks_of(session, breaks=break_lock),
-            former=session.former,
-        )
+    with on_interrupt(walk.progress.interrupted.set, screen, promise):
         if walk.look(session.connect_hosts_to_look):
             if plan:
                 walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
@@ -147,7 +150,7 @@ def _reset(
             else:
                 changes = walk.results(Outcome.WOULD_CHANGE)
                 lines = [f"  {change.node}  {change.detail}" for change in changes]
-                agreed(f"Reset {target.name}?", lines)
+                agreed(f"Reset {walk.progress.cluster.name}?", lines)
                 walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)
 

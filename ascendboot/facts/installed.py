@@ -12,7 +12,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from ascendboot.errors import NotUnderstoodError, excerpt
-from ascendboot.facts.query import output_of
+from ascendboot.facts.npu_ports import NpuPorts
+from ascendboot.facts.query import NOT_QUERIED, Answer, output_of
 from ascendboot.model.files import (
     FOLDER,
     OWNER_BYTES,
@@ -97,6 +98,8 @@ class Installed(Value):
     """Folders further up, not ours, in which others could replace ours."""
     firewall: NftTable | None = None
     """None: not queried."""
+    ports: Answer[NpuPorts] = NOT_QUERIED
+    """How the network ports of the NPUs are set, if the inventory states it; on the host side."""
 
     @property
     def is_closed(self) -> bool:

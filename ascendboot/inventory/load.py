@@ -22,6 +22,7 @@ from ascendboot.inventory.cross_checks import (
 from ascendboot.inventory.leaves import with_leaves
 from ascendboot.inventory.messages import no_such, validate
 from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
+from ascendboot.inventory.npu_network import with_ports
 from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import LLDP, size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
@@ -53,6 +54,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     report_contradictions(sheet, keys)
     entries = read_entries(sheet, keys)
     nodes = build_nodes(sheet, entries)
+    nodes = nodes if sheet.problems else with_ports(sheet, keys, entries, nodes)
     report_one_address(sheet, keys, sum(len(entry.names) for entry in entries))
     report_node_settings(sheet, keys, entries)
     report_unknown_secrets(sheet, keys, [entry.env for entry in entries])

@@ -69,6 +69,37 @@ Devices = Annotated[
 ]
 
 
+class NpuNetworkKeys(Keys):
+    """How setup sets the network ports of a node's devices."""
+
+    address: values.NpuIp = Field(
+        description="One IPv4 address for every device of the nodes that have this key, node by "
+        "node in inventory order: in 10.20.[1-16].[1-8] the first range is that of the nodes, the "
+        "second that of the devices.",
+        examples=["10.20.[1-16].[1-8]"],
+        json_schema_extra={"x-default": "required"},
+    )
+    netmask: values.Netmask = Field(
+        description="The netmask of all these addresses.",
+        examples=["255.255.0.0"],
+        json_schema_extra={"x-default": "required"},
+    )
+    gateway: values.NpuIp | None = unset(
+        "left as it is",
+        "10.20.[1-16].254",
+        "The gateway: one address, or a range with one for every node or for every device.",
+    )
+    netdetect: values.NpuIp | None = unset(
+        "left as it is",
+        "10.20.[1-16].254",
+        "The address that a device pings to find its network health; a range as for `gateway`.",
+    )
+    tls: values.Truth | None = unset(
+        "left as it is", example=False, description="Whether HCCL encrypts: the TLS switch."
+    )
+    mtu: values.Mtu | None = unset("left as it is", 4200, "The MTU of the port.")
+
+
 class NodeKeys(Keys):
     """What a node may have; `defaults` and every group may have it too."""
 
@@ -126,6 +157,12 @@ class NodeKeys(Keys):
         [0, 1, 2, 3],
         "How many devices the node has, or which of them to use, in this order; "
         "with their addresses as `{device_id: 0, device_ip: 198.51.100.10}`.",
+    )
+    npu_network: NpuNetworkKeys | None = unset(
+        "none: `setup` leaves the ports of the NPUs alone",
+        {"address": "10.20.[1-16].[1-8]", "netmask": "255.255.0.0"},
+        "The network of the devices, which `setup` sets with hccn_tool, so that it survives a "
+        "reboot (docs/how-to/npu-network.md). Needs root on the nodes; 910, A2 and A3 only.",
     )
     interface: values.Interface | None = unset(
         "the one that has `cluster_address`",

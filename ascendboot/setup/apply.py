@@ -13,15 +13,16 @@ from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.errors import NodeError
 from ascendboot.facts.installed import Installed
-from ascendboot.facts.query import value_of
+from ascendboot.facts.query import answer_to, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
+from ascendboot.setup.npu_network import NpuNetwork
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
 from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
-from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
+from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_facts, installed_of
 from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
 from ascendboot.templates import script
@@ -166,9 +167,13 @@ def _apply_side(
             for (phase, step), state in zip(side.steps, before, strict=True)
         ]
     began = time.monotonic()
-    query = installed_fact(context.cluster)
-    *done, last = side.transport.run_all([*_commands(side.installed, changes), query.command])
-    side = replace(side, installed=query.parse(last))
+    has_ports = any(isinstance(step, NpuNetwork) for _, step in side.steps)
+    queries = installed_facts(context.cluster, node if has_ports else None)
+    changing = _commands(side.installed, changes)
+    results = side.transport.run_all([*changing, *(q.command for q in queries.values())])
+    done, last = results[: len(changing)], results[len(changing) :]
+    answers = {k: answer_to(q, r) for (k, q), r in zip(queries.items(), last, strict=True)}
+    side = replace(side, installed=installed_of(node, answers))
     took = time.monotonic() - began
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
     return side, [
@@ -266,13 +271,17 @@ def _current_texts(context: Context, node: Node, sides: Sides) -> dict[str, str]
 
 
 def _diff(change: Change, current: Mapping[str, str]) -> str:
-    """Unified diffs of the files of a change; `current` has the files that exist."""
+    """Unified diffs of the files of a change, and the commands that it shows.
+
+    `current` has the files that exist.
+    """
     lines: list[str] = []
     for file in change.files:
         if not file.secret:
             path, new = str(file.path), file.content.decode().splitlines()
             old, name = current.get(path, "").splitlines(), path if path in current else "/dev/null"
             lines += difflib.unified_diff(old, new, name, path, lineterm="", n=1)
+    lines += [f"+ {command}" for command in change.shown]
     return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from ascendboot.model.cluster import Node
 from ascendboot.model.names import runs
 from ascendboot.model.ports import closed_ports
 from ascendboot.setup.cluster_plan import Context, library_paths
+from ascendboot.setup.npu_network import NpuNetwork
 from ascendboot.setup.steps import Absent, Closed, FileContent, Firewall, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
 from ascendboot.value import Value
@@ -144,6 +145,15 @@ def firewall(context: Context, node: Node) -> Sequence[Step]:
     ]
 
 
+def npu_network(context: Context, node: Node) -> Sequence[Step]:
+    """On the host, the network ports of the NPUs are set as stated."""
+    if not node.npu_ports:
+        return ()
+    # If the cluster's sshd runs on the same side, one of its steps closes the folder.
+    steps: list[Step] = [Closed()] if node.name in context.facts.unused_hosts else []
+    return [*steps, NpuNetwork(cluster=context.cluster.name, ports=node.npu_ports)]
+
+
 def _stale(context: Context, node: Node, steps: Sequence[Step], *places: str) -> list[Step]:
     """Removes files at these places that no step makes."""
     kept, there = {step.name for step in steps}, sorted(context.facts.installed[node.name].files)
@@ -152,6 +162,12 @@ def _stale(context: Context, node: Node, steps: Sequence[Step], *places: str) ->
 
 SETUP: tuple[Phase, ...] = (
     Phase(name="sshd", title="Run the cluster's own sshd", steps=cluster_key, sshd_steps=sshd),
+    Phase(
+        name="npu-network",
+        title="Set the network of the NPUs",
+        steps=lambda _context, _node: (),
+        host_steps=npu_network,
+    ),
     Phase(
         name="trust",
         title="Authorize the primary on every node",

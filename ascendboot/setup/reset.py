@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ascendboot.checks.containers import obstacles
+from ascendboot.checks.finding import grouped
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import base_script, firewall_table
@@ -17,17 +18,20 @@ from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_n
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Lock, Locks, held_lock
+from ascendboot.setup.npu_network import restore_command
 from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script
-from ascendboot.value import Struct, Value, field
+from ascendboot.value import Struct, Value, field, replace
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
 PLAN = "What reset would remove"
 REMOVE = "Remove what setup installed"
+BEFORE_STEP = "npu-network"
+RESTORE = "could not restore the network of the NPUs"
 _SHOWN = 5
 
 
@@ -53,11 +57,15 @@ class SideLeftovers(Value):
     """Absolute paths of sent files that have changed since; they are never removed."""
     problems: tuple[str, ...]
     """What could not be removed."""
+    ports: tuple[str, ...] = ()
+    """What the ports of NPUs had before setup: device, what, and the value or `-` for none."""
 
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        values = by_kind(left, "base", "ours", "empty", "foreign", "firewall", "sshd", "problem")
+        values = by_kind(
+            left, "base", "ours", "empty", "foreign", "firewall", "sshd", "problem", "npu"
+        )
         of_code = by_kind(code, "files", "changed", "problem")
         return cls(
             container,
@@ -70,6 +78,7 @@ class SideLeftovers(Value):
             code_files=int(of_code["files"][0]) if of_code["files"] else 0,
             code_changed=tuple(of_code["changed"]),
             problems=(*values["problem"], *of_code["problem"]),
+            ports=tuple(values["npu"]),
         )
 
     @property
@@ -78,8 +87,10 @@ class SideLeftovers(Value):
         parts = (self.files, self.has_empty, self.code_files, self.table)
         return self.sshd is None and not any(parts)
 
-    def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
-        """What was or would be removed."""
+    def results(
+        self, node: str, done: Outcome, took: float, *, restores: bool = False
+    ) -> list[StepResult]:
+        """What was or would be removed, and with `restores` restored."""
         place = f" in the container {self.container.container}" if self.container else ""
         would = "would be " if done is Outcome.WOULD_CHANGE else ""
         removed = []
@@ -106,10 +117,30 @@ class SideLeftovers(Value):
                 results.append(
                     StepResult(node, "reset", step, Outcome.OK, words, took, cause=cause)
                 )
+        if self.ports:
+            results.append(self._of_ports(node, done, took, restores=restores))
         for problem in self.problems:
             words = f"{node}: {problem}{place}"
             results.append(StepResult(node, "reset", "files", Outcome.FAILED, words, took))
         return results
+
+    def _of_ports(self, node: str, done: Outcome, took: float, *, restores: bool) -> StepResult:
+        """The network ports of NPUs: set as they were, or left as setup set them."""
+        each = (line.split(" ") for line in self.ports)
+        before = grouped((f"device {i}", f"{what} {'/'.join(v)}") for i, what, *v in each)
+        words = "; ".join(f"{id_}: {', '.join(its)}" for id_, its in before.items())
+        words = words.replace(" -", " none")
+        if not restores:
+            words = f"the network of the NPUs stays as setup set it; before: {words}. "
+            words += "To restore that: reset --npu-network"
+            return StepResult(node, "reset", BEFORE_STEP, Outcome.OK, words, took)
+        would = "would be " if done is Outcome.WOULD_CHANGE else ""
+        words = f"the network of the NPUs {would}set as before: {words}"
+        if "none" in words:
+            words += ". hccn_tool cannot remove a value: where there was none, it stays"
+        if any(RESTORE in problem for problem in self.problems):
+            done, words = Outcome.FAILED, f"{node}: not all of it: {words}"
+        return StepResult(node, "reset", BEFORE_STEP, done, words, took)
 
 
 class NodeLeftovers(Value):
@@ -123,10 +154,19 @@ class NodeLeftovers(Value):
         """Whether there is nothing to remove."""
         return all(part.is_empty for part in self.parts)
 
-    def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
-        """What was or would be removed on the node."""
-        results = [r for part in self.parts for r in part.results(node, done, took)]
-        if not any(result.step in {"sshd", "firewall", "files", "code"} for result in results):
+    @property
+    def has_ports(self) -> bool:
+        """Whether there are former values of the ports of NPUs."""
+        return any(part.ports for part in self.parts)
+
+    def results(
+        self, node: str, done: Outcome, took: float = 0.0, *, restores: bool = False
+    ) -> list[StepResult]:
+        """What was or would be removed on the node, and with `restores` restored."""
+        parts = self.parts
+        results = [r for p in parts for r in p.results(node, done, took, restores=restores)]
+        steps = {"sshd", "firewall", "files", "code", BEFORE_STEP}
+        if not any(result.step in steps for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
         return results
@@ -214,12 +254,20 @@ class Reset(Struct):
     """Taken on the primary before anything is removed."""
     former: Mapping[str, Node]
     """Nodes that had another container at the last setup, as they were then."""
+    restores: bool = False
+    """The network ports of NPUs are set as they were before setup."""
     found: dict[str, NodeLeftovers] = field(default_factory=dict)
 
     @property
     def has_work(self) -> bool:
         """Whether there is anything to remove."""
-        return bool(self.here) or any(not found.is_empty for found in self.found.values())
+        return bool(self.here) or self._has_work_there
+
+    @property
+    def _has_work_there(self) -> bool:
+        """Whether there is anything to do on the nodes."""
+        nodes = self.found.values()
+        return any(not each.is_empty or (self.restores and each.has_ports) for each in nodes)
 
     def look(self, connect: Connect) -> bool:
         """Query every node, in one execution; False where something blocks reset."""
@@ -229,14 +277,18 @@ class Reset(Struct):
 
     def results(self, done: Outcome) -> list[StepResult]:
         """What was or would be removed, on the control machine last."""
-        nodes = [r for name, found in self.found.items() for r in found.results(name, done)]
+        nodes = [
+            r
+            for name, found in self.found.items()
+            for r in found.results(name, done, restores=self.restores)
+        ]
         return nodes + self._results_here(done)
 
     def apply(self, hosts: Mapping[str, HostSide]) -> None:
         """Remove everything under the cluster's lock, in one execution per node."""
         if self.progress.interrupted.is_set():
             return
-        if any(not found.is_empty for found in self.found.values()):
+        if self._has_work_there:
             primary = self.progress.cluster.primary_name
             try:
                 lock = self._locked(hosts[primary])
@@ -260,7 +312,7 @@ class Reset(Struct):
             if isinstance(answer, NodeError):
                 results.append(failed("reset", "files", answer, took))
             else:
-                results += answer.results(name, Outcome.CHANGED, took)
+                results += answer.results(name, Outcome.CHANGED, took, restores=self.restores)
         if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in results):
             results += self._clear_here()
         self.progress.end(REMOVE, results)
@@ -313,7 +365,11 @@ class Reset(Struct):
             inside = part.container is not None
             commands = leftovers_commands(cluster, removes=True, in_container=inside)
             side = host.inside(part.container) if part.container else host
-            parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
+            first = (restore_command(cluster),) if self.restores and part.ports else ()
+            *restored, code, left = side.run_all([*first, *commands])
+            done = SideLeftovers.read(part.container, code, left)
+            failed = [f"{RESTORE}: {r.outcome()}" for r in restored if not r.as_expected]
+            parts.append(replace(done, ports=part.ports, problems=(*failed, *done.problems)))
         return NodeLeftovers(tuple(parts), {})
 
     def _clear_here(self) -> list[StepResult]:

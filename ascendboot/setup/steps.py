@@ -29,6 +29,8 @@ class Change(Value, kw_only=True):
     summary: str
     files: tuple[FileWrite, ...] = ()
     commands: tuple[Command, ...] = ()
+    shown: tuple[str, ...] = ()
+    """Commands of the node's own tools that would run, for a plan."""
 
 
 class Blocked(Value):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ascendboot.checks import containers, devices, launchers, network, rank_table
+from ascendboot.checks import containers, devices, launchers, network, npu_network, rank_table
 from ascendboot.checks import hosts as host_checks
 from ascendboot.checks.finding import Finding, in_order
 from ascendboot.errors import NodeError
@@ -14,7 +14,8 @@ from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
 from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
-from ascendboot.facts.query import Answer, Fact, Unanswered, answer_to, query, value_of
+from ascendboot.facts.npu_ports import ports_fact, with_ports_set
+from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
@@ -62,6 +63,12 @@ def installed_fact(cluster: Cluster) -> Fact[Installed]:
     return Fact(installed_query(cluster.name, with_firewall=cluster.firewall), parse_installed)
 
 
+def installed_facts(cluster: Cluster, node: Node | None = None) -> dict[str, Fact[Any]]:
+    """The same, and with a node the ports of its NPUs: that is for its host side."""
+    ports = {"ports": ports_fact(node)} if node is not None and node.npu_ports else {}
+    return {"own": installed_fact(cluster), **ports}
+
+
 class Survey(Value, kw_only=True):
     """Reaches, queries and checks the nodes."""
 
@@ -101,7 +108,7 @@ class Survey(Value, kw_only=True):
         answers = self._query(hosts)
         nodes = {node.name: node for node in self.cluster.nodes}
         facts = ClusterFacts(
-            nodes={n: with_stated(self.cluster, nodes[n], a.facts) for n, a in answers.items()},
+            nodes={n: self._known(nodes[n], a.facts) for n, a in answers.items()},
             installed={n: a.installed for n, a in answers.items()},
             sshd_sides={n: a.sshd_side for n, a in answers.items() if a.sshd_side},
             unused_hosts={n: a.unused_host for n, a in answers.items() if a.unused_host},
@@ -111,7 +118,10 @@ class Survey(Value, kw_only=True):
         sides |= {name: answer.sides for name, answer in answers.items()}
         # For all that follows: steps compare nodes with those of the cluster.
         self.progress.cluster = self.cluster.with_leaves(leaves_by_lldp(self.cluster, facts.nodes))
-        return Surveyed(facts, sides, self._check(facts, self._of_control(facts, sides)))
+        return Surveyed(facts, sides, self._check(facts, sides, self._of_control(facts, sides)))
+
+    def _known(self, node: Node, facts: NodeFacts) -> NodeFacts:
+        return with_ports_set(node, with_stated(self.cluster, node, facts))
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
@@ -172,18 +182,18 @@ class Survey(Value, kw_only=True):
         locks = self.locks if node == cluster.primary else None
         first = {"lock": locks.on_host} if locks is not None else {}
         of_code = self.sender.questions() if self.sender else {}
-        own = {"own": installed_fact(cluster)}
+        own, of_ports = installed_facts(cluster), installed_facts(cluster, node)
         of_host = (
             {**queries(cluster, node), **of_code}
             if node.container is None
             else host_queries(cluster, node)
         )
-        answers = self.run_query(host, {**first, **of_host, **own})
+        answers = self.run_query(host, {**first, **of_host, **of_ports})
         if host.has_one_session:
             raise NodeError(host.node, host_checks.one_session(host.node).text)
         facts = NodeFacts.from_answers(node.name, answers)
         lock = held_lock(node.name, answers["lock"]) if locks is not None else Lock()
-        there, old = _installed(node, answers), self._old_container(node, host)
+        there, old = installed_of(node, answers), self._old_container(node, host)
         if node.container is None:
             return NodeAnswers(facts, Sides(host, host), there, lock=lock, old_container=old)
         inside = container_exec(node, answers["container"])
@@ -199,7 +209,7 @@ class Survey(Value, kw_only=True):
         return NodeAnswers(
             NodeFacts.from_answers(node.name, {**of_work, **answers}),
             Sides(host, work),
-            _installed(node, of_work),
+            installed_of(node, of_work),
             sshd_side=there if has_sshd else None,
             unused_host=None if has_sshd else there,
             lock=lock,
@@ -244,10 +254,26 @@ class Survey(Value, kw_only=True):
             findings += host_checks.job_findings(running_nodes(jobs), why)
         return findings
 
-    def _check(self, facts: ClusterFacts, of_control: Sequence[Finding]) -> Context | None:
+    def _of_ports(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
+        """What keeps setup from setting the network ports of NPUs; a running job does."""
+        stated = [node for node in self.cluster.nodes if node.npu_ports]
+        hosts = {n.name: facts.host_side(n.name) for n in stated if n.name in facts.installed}
+        findings = [*npu_network.npu_network_rules(self.cluster, facts.nodes, hosts)]
+        changing = {n.name for n in stated if n.name in hosts and npu_network.to_set(n, hosts)}
+        if changing:
+            probe = probe_below(base_script(self.cluster.name))
+            jobs = self.progress.for_each(
+                changing, lambda node: probe_result(sides[node.name].work.run(probe))
+            )
+            findings += npu_network.job_findings(running_nodes(jobs))
+        return findings
+
+    def _check(
+        self, facts: ClusterFacts, sides: Mapping[str, Sides], of_control: Sequence[Finding]
+    ) -> Context | None:
         """Report all findings; the context for steps if none of them blocks."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
-        findings = list(of_control)
+        findings = [*of_control, *self._of_ports(facts, sides)]
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
         plan = None
@@ -269,11 +295,16 @@ class Survey(Value, kw_only=True):
         return Context(cluster=self.cluster, plan=plan, facts=facts, authority=by, control=control)
 
 
-def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
+def installed_of(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
+    """What is installed on one side of a node, from the answers to `installed_facts`.
+
+    Raises:
+        NodeError: that was not answered.
+    """
     answer: Answer[Installed] = answers["own"]
     if isinstance(answer, Unanswered):
         raise NodeError(node.name, answer.message)
-    return answer.value
+    return replace(answer.value, ports=answers.get("ports", NOT_QUERIED))
 
 
 def cluster_findings(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ...]:
