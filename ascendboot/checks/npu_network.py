@@ -9,7 +9,7 @@ from ascendboot.checks.devices import DRIVER
 from ascendboot.facts import derive
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.node_facts import NodeFacts
-from ascendboot.facts.npu_ports import NpuPorts
+from ascendboot.facts.npu_ports import NpuPorts, in_order
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Node
 
@@ -30,9 +30,14 @@ def npu_network_rules(
 ) -> finding.Findings:
     """What keeps ports from being set as `npu_network` states; `hosts` by node, of host sides."""
     for node in (node for node in cluster.nodes if node.name in hosts):
-        if derive.product_of(facts[node.name]) == "a5":
-            text = "`npu_network` is stated, and hccn_tool of a 950 sets no addresses"
-            yield finding.error("npu-network-unsupported", (node.name,), text, "Remove it")
+        product = derive.product_of(facts[node.name])
+        has_gateway = any("gateway" in dict(port.settings) for port in node.npu_ports)
+        if product == "a5" or (product == "910" and has_gateway):
+            text, remedy = "hccn_tool of a 950 sets no addresses", "Remove `npu_network`"
+            if product == "910":
+                text = "the devices of a 910 share their gateways, so that each cannot have its own"
+                remedy = "Leave `gateway` out, and set it with hccn_tool"
+            yield finding.error("npu-network-unsupported", (node.name,), text, remedy)
             continue
         answer = hosts[node.name].ports
         if isinstance(answer, Unanswered):
@@ -62,6 +67,11 @@ def _unread(node: Node, ports: NpuPorts) -> finding.Findings:
         text = f"the port of {finding.devices(ids)}: {message}"
         yield finding.error(id_, (node.name,), text, _REMEDIES.get(kind, ""))
     states = {i: state for i, answer in ports.states.items() if (state := value_of(answer))}
+    if in_order(node.npu_ports, states) is None:
+        text = "devices would have to swap their addresses, and hccn_tool refuses an address that "
+        text += "another device of the server still has"
+        remedy = "Set one of them to an unused address first, with hccn_tool"
+        yield finding.error("npu-network-swapped", (node.name,), text, remedy)
     if by_dhcp := [i for i, state in states.items() if state.conf.get("udhcpc_enable") == "1"]:
         text = f"{finding.devices(by_dhcp)}: DHCP sets the address (udhcpc_enable)"
         remedy = "Switch DHCP off with hccn_tool, or remove `npu_network`"

@@ -393,6 +393,25 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     )
 
 
+def with_ports_set(node: Node, facts: NodeFacts) -> NodeFacts:
+    """The facts as they are once setup has set the ports that the inventory states.
+
+    The checks and the rank table use these; the step compares them with what is there.
+    """
+    ports = {port.device_id: dict(port.settings) for port in node.npu_ports}
+    networks = value_of(facts.device_networks)
+    if not ports or networks is None:
+        return facts
+    set_: list[DeviceNetwork] = []
+    for each in networks:
+        if settings := ports.get(each.device_id):
+            addresses = Answered((hccn_tool.DeviceAddress(*settings["ip"]),))
+            tls = Answered(settings["tls"] == ("1",)) if "tls" in settings else each.tls_enabled
+            each = replace(each, addresses=addresses, tls_enabled=tls)  # noqa: PLW2901
+        set_.append(each)
+    return replace(facts, device_networks=Answered(tuple(set_)), hccn_conf=NOT_QUERIED)
+
+
 def _npu(device: Device) -> npu_smi.Npu:
     id_ = device.device_id
     return npu_smi.Npu(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.node_facts import NodeFacts
-from ascendboot.facts.npus import CALL_TIMEOUT_S, DeviceNetwork, hccn_tool_answer, npu_smi_output
+from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi
 from ascendboot.facts.query import (
-    NOT_QUERIED,
     Answer,
     Answered,
     Fact,
@@ -23,7 +21,7 @@ from ascendboot.facts.query import (
 from ascendboot.model.cluster import Node, NpuPort
 from ascendboot.templates import script
 from ascendboot.transport.api import Result, read_script
-from ascendboot.value import Value, replace
+from ascendboot.value import Value
 
 _SCRIPT = "the script that looks at the ports of the NPUs"
 _BUSY_TENTHS = 100
@@ -93,6 +91,28 @@ class NpuPorts(Value):
     is_root: bool
 
 
+def in_order(
+    ports: Sequence[NpuPort], states: Mapping[int, PortState]
+) -> tuple[NpuPort, ...] | None:
+    """The ports in an order in which hccn_tool can set them; None: there is none.
+
+    It refuses an address that another device of the server still has.
+    """
+    held = {i: state.values.get("ip", ("",))[0] for i, state in states.items()}
+    left, ordered = list(ports), list[NpuPort]()
+    while left:
+        for port in left:
+            ip = dict(port.settings)["ip"][0]
+            if all(other == port.device_id or has != ip for other, has in held.items()):
+                break
+        else:
+            return None
+        held[port.device_id] = ip
+        ordered.append(port)
+        left.remove(port)
+    return tuple(ordered)
+
+
 def ports_fact(node: Node) -> Fact[NpuPorts]:
     """The query for the ports that the inventory states; on the host side."""
     words = [f"{p.device_id}:{','.join(dict(p.settings))}" for p in node.npu_ports]
@@ -100,25 +120,6 @@ def ports_fact(node: Node) -> Fact[NpuPorts]:
     purpose = "look at the ports of the NPUs"
     command = read_script(text, *words, purpose=purpose, timeout_s=_ENOUGH_S + 60.0)
     return Fact(command, partial(_read, node))
-
-
-def with_ports_set(node: Node, facts: NodeFacts) -> NodeFacts:
-    """The facts as they are once setup has set the ports that the inventory states.
-
-    The checks and the rank table use these; the step compares them with what is there.
-    """
-    ports = {port.device_id: dict(port.settings) for port in node.npu_ports}
-    networks = value_of(facts.device_networks)
-    if not ports or networks is None:
-        return facts
-    set_: list[DeviceNetwork] = []
-    for each in networks:
-        if settings := ports.get(each.device_id):
-            addresses = Answered((hccn_tool.DeviceAddress(*settings["ip"]),))
-            tls = Answered(settings["tls"] == ("1",)) if "tls" in settings else each.tls_enabled
-            each = replace(each, addresses=addresses, tls_enabled=tls)  # noqa: PLW2901
-        set_.append(each)
-    return replace(facts, device_networks=Answered(tuple(set_)), hccn_conf=NOT_QUERIED)
 
 
 def _read(node: Node, result: Result) -> NpuPorts:

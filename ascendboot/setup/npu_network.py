@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ascendboot.facts.installed import Installed, base_script
-from ascendboot.facts.npu_ports import KEYWORDS, PortState
+from ascendboot.facts.npu_ports import KEYWORDS, PortState, in_order
 from ascendboot.facts.npus import CALL_TIMEOUT_S
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.model.cluster import NpuPort
@@ -32,15 +32,17 @@ class NpuNetwork(Step, kw_only=True):
         if found is None:
             why = installed.ports.message if isinstance(installed.ports, Unanswered) else ""
             return Blocked(why, "Repair the tool, or remove `npu_network`")
-        lines, shown, why_each = [], [], []
-        for port in self.ports:
-            answer = found.states[port.device_id]
+        states = {}
+        for device_id, answer in found.states.items():
             if isinstance(answer, Unanswered):
                 return Blocked(answer.message, "Run setup again when the tool answers")
-            wrong = answer.value.wrong(port)
+            states[device_id] = answer.value
+        lines, shown, why_each = [], [], []
+        for port in in_order(self.ports, states) or self.ports:
+            wrong = states[port.device_id].wrong(port)
             if wrong:
                 why_each.append(f"device {port.device_id}: {', '.join(wrong.values())}")
-            lines += _lines(port, answer.value, wrong)
+            lines += _lines(port, states[port.device_id], wrong)
             shown += [_call(port, kind) for kind, _ in port.settings if kind in wrong]
         if not shown:
             return Satisfied(f"{len(self.ports)} NPUs are set as stated, also for the next boot")

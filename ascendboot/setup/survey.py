@@ -13,8 +13,15 @@ from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
-from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
-from ascendboot.facts.npu_ports import ports_fact, with_ports_set
+from ascendboot.facts.node_facts import (
+    NodeFacts,
+    host_queries,
+    queries,
+    with_ports_set,
+    with_stated,
+    work_queries,
+)
+from ascendboot.facts.npu_ports import ports_fact
 from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, Node

@@ -53,11 +53,12 @@ set_port() { # ID WHAT VALUE…
 changed=
 if [ "$mode" = restore ]; then
   [ -e "$note" ] || exit 0
-  # An address first: hccn_tool refuses a gateway of another network.
+  # Addresses first: hccn_tool refuses a gateway of another network. The last one set comes first:
+  # it also refuses an address that another device still has.
   while read -r -u 3 id what values; do
     # shellcheck disable=SC2086 # values are words
     [ "$values" = - ] || has "$id" "$what" $values || set_port "$id" "$what" $values
-  done 3< <(grep ' ip ' "$note"; grep -v ' ip ' "$note")
+  done 3< <(grep ' ip ' "$note" | tac; grep -v ' ip ' "$note")
   rm -f -- "$note"
 else
   (umask 022 && mkdir -p -- "$b") || exit 1
