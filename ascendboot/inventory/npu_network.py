@@ -88,7 +88,7 @@ def _ports(
     places = [(node, device_id) for node in nodes for device_id in ids[node.name]]
     for number, (node, device_id) in enumerate(places):
         one = {key: texts[number] for key, texts in both.items() if texts}
-        settings = {"ip": (addresses[number], network.netmask)}
+        settings: dict[str, tuple[str, ...]] = {"ip": (addresses[number], network.netmask)}
         settings |= {k: (v,) for k, v in {**one, "mtu": mtu, "tls": tls}.items() if v is not None}
         yield _Port(node, NpuPort(device_id, tuple(settings.items())), mark)
 

@@ -100,6 +100,9 @@ class NpuNetworkKeys(Keys):
     mtu: values.Mtu | None = unset("left as it is", 4200, "The MTU of the port.")
 
 
+NpuMapping = Annotated[NpuNetworkKeys, Kind("a mapping with address and netmask")]
+
+
 class NodeKeys(Keys):
     """What a node may have; `defaults` and every group may have it too."""
 
@@ -158,7 +161,7 @@ class NodeKeys(Keys):
         "How many devices the node has, or which of them to use, in this order; "
         "with their addresses as `{device_id: 0, device_ip: 198.51.100.10}`.",
     )
-    npu_network: NpuNetworkKeys | None = unset(
+    npu_network: NpuMapping | None = unset(
         "none: `setup` leaves the ports of the NPUs alone",
         {"address": "10.20.[1-16].[1-8]", "netmask": "255.255.0.0"},
         "The network of the devices, which `setup` sets with hccn_tool, so that it survives a "

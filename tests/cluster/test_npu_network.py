@@ -53,8 +53,8 @@ def stated(operator: Operator, **changes: object) -> Path:
     return operator.inventory("ports.yaml", document)
 
 
-def errors(ended: Ended) -> list[str]:
-    return [r["id"] for r in ended.json["results"] if r["outcome"] == "blocked"]
+def errors(ended: Ended) -> set[str]:
+    return {r["id"] for r in ended.json["results"] if r["outcome"] == "blocked"}
 
 
 def test_ports_are_set_repaired_and_restored(operator: Operator) -> None:
@@ -122,7 +122,7 @@ def test_conflicts_are_refused_before_the_first_change(operator: Operator) -> No
     pid = operator.sh("lab-2", "sleep 600 </dev/null >/dev/null 2>&1 & echo $!").strip()
     operator.sh("lab-2", f"echo 1 {pid} >/usr/local/Ascend/lab/holders")
     used = operator.setup(inventory=path)
-    assert errors(used) == ["npu-network-in-use"]
+    assert errors(used) == {"npu-network-in-use"}
     assert f"device 1 is used by pid {pid} (sleep 600)" in "".join(used.details("blocked"))
     assert operator.on_all(LOOK) == before
     operator.sh("lab-2", f"kill {pid}; rm /usr/local/Ascend/lab/holders")
@@ -131,7 +131,7 @@ def test_conflicts_are_refused_before_the_first_change(operator: Operator) -> No
     job = operator.start_long_job("--inventory", str(path))
     assert operator.setup(inventory=path).code == 0  # nothing is to be set
     other = operator.setup(inventory=stated(operator, mtu=1300))
-    assert errors(other) == ["npu-network-in-use"]
+    assert errors(other) == {"npu-network-in-use"}
     assert f"job {job} runs, and the network of the NPUs" in "".join(other.details("blocked"))
     assert "mtu:1400" in operator.sh("lab-1", LOOK)
     assert operator.call("stop", "--job", job, "--inventory", str(path)).code == 0

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,6 +34,7 @@ from ascendboot.value import asdict, replace
 from tests.fake_transport import Answer, FakeTransport, Rule
 from tests.unit.checks import well
 
+TABLES = Path(__file__).parents[1] / "data/npu-smi-info/A2-24.1"
 BASE = "/var/lib/ascendboot/lab"
 WELL = "3 packets transmitted, 3 received, 0.00% packet loss"
 
@@ -74,6 +75,10 @@ class SimulatedNode:
     has_one_session: bool = False
     jobs: str = "end\n"
     """The answer about its jobs."""
+    ports: dict[int, dict[str, str]] = field(default_factory=dict)
+    """What is set on the network ports of its NPUs, which is also in its hccn.conf."""
+    table: str = "usual"
+    """The recorded table of npu-smi."""
 
     def __post_init__(self) -> None:
         self.reconnect()
@@ -115,6 +120,13 @@ class SimulatedNode:
         match command.purpose:
             case "look at what ascendboot has set up":
                 return self._own(with_nft="with_firewall=yes" in command.argv[2])
+            case "look at the ports of the NPUs":
+                return self._ports()
+            case "set the network of the NPUs":
+                for line in command.stdin.decode().splitlines():
+                    device_id, what, verb, *values = line.split()
+                    if verb == "set":
+                        self.ports[int(device_id)][what] = " ".join(values)
             case "look for jobs":
                 return self.jobs
             case "note what is made here":
@@ -140,6 +152,21 @@ class SimulatedNode:
             case _:
                 return None
         return Answer()
+
+    def _ports(self) -> str:
+        sections = {"uid": "0", "hccn_tool": "/usr/bin/hccn_tool", "holders": ""}
+        conf = []
+        for device_id, port in self.ports.items():
+            ip, mask = port["ip"].split()
+            sections[f"{device_id}/ip"] = f"ipaddr:{ip}\nnetmask:{mask}"
+            sections[f"{device_id}/gateway"] = f"default gateway:{port['gateway']}, Iface:eth0"
+            sections[f"{device_id}/process"] = "device hccp process: not exist"
+            values = {"address": ip, "netmask": mask, "gateway": port["gateway"]}
+            conf += [f"{name}_{device_id}={value}" for name, value in values.items()]
+        sections["hccn_conf"] = "\n".join(conf)
+        sections["processes"] = (TABLES / f"{self.table}.txt").read_text()
+        framed = {**sections, "end": ""}
+        return "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in framed.items())
 
     def _own(self, *, with_nft: bool) -> str:
         lines = [f"base {BASE}"]
@@ -238,8 +265,8 @@ class Simulation:
     def _query(self, transport: Transport, queries: Mapping[str, Any]) -> dict[str, Any]:
         facts = self.facts[transport.node]
         known = {name: value for name, value in asdict(facts).items() if name != "node"}
-        own = queries["own"]
-        return {**known, "own": answer_to(own, transport.run(own.command))}
+        asked = {name: queries[name] for name in ("own", "ports") if name in queries}
+        return {**known, **{n: answer_to(q, transport.run(q.command)) for n, q in asked.items()}}
 
     def _connect(
         self, nodes: Sequence[Node]
