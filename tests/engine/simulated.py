@@ -104,7 +104,7 @@ class SimulatedNode:
         kept = self.transport.files if hasattr(self, "transport") else {}
         self.transport = FakeTransport(
             f"lab-{self.number}",
-            rules=(self._answer, self.rule),
+            rules=(self._answer, self._of_ports, self.rule),
             files=kept,
             has_one_session=self.has_one_session,
         )
@@ -120,13 +120,6 @@ class SimulatedNode:
         match command.purpose:
             case "look at what ascendboot has set up":
                 return self._own(with_nft="with_firewall=yes" in command.argv[2])
-            case "look at the ports of the NPUs":
-                return self._ports()
-            case "set the network of the NPUs":
-                for line in command.stdin.decode().splitlines():
-                    device_id, what, verb, *values = line.split()
-                    if verb == "set":
-                        self.ports[int(device_id)][what] = " ".join(values)
             case "look for jobs":
                 return self.jobs
             case "note what is made here":
@@ -151,6 +144,17 @@ class SimulatedNode:
                 self.transport.files.pop(f"{BASE}/{path}", None)
             case _:
                 return None
+        return Answer()
+
+    def _of_ports(self, command: Command) -> Answer | str | None:
+        if command.purpose == "look at the ports of the NPUs":
+            return self._ports()
+        if command.purpose != "set the network of the NPUs":
+            return None
+        for line in command.stdin.decode().splitlines():
+            device_id, what, verb, *values = line.split()
+            if verb == "set":
+                self.ports[int(device_id)][what] = " ".join(values)
         return Answer()
 
     def _ports(self) -> str:

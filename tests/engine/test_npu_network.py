@@ -1,4 +1,4 @@
-"""`npu_network` on simulated nodes: the ports of NPUs are desired state, and conflicts stop setup."""
+"""`npu_network` on simulated nodes: ports are desired state, and conflicts stop setup."""
 
 from __future__ import annotations
 
