@@ -51,10 +51,7 @@ def reset(
     Ends the cluster's own sshd and removes the cluster's folder on every node,
     including logs of jobs. Keeps and names other files, such as checkpoints.
     Keeps the runs on the control machine and the accepted host keys. Refused
-    while a job runs.
-
-    The network of the NPUs stays as setup set it; --npu-network restores what
-    was there before, which the nodes keep until then.
+    while a job runs. --npu-network also restores the network of the NPUs.
 
     Nodes that were removed from the inventory are reset, too. --node resets
     only one node. If it was removed from the inventory, the other nodes then
@@ -75,6 +72,7 @@ def reset(
     run = state.new_run("reset", hidden=cluster.secrets)
     agreed = partial(_agreed, screen, yes=yes, can_ask=not call.json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
+    walked = partial(_reset, plan=plan, break_lock=break_lock, restores=npu_network)
     opened = partial(
         Session.opened, state=state, run=run, accept_new=False, forks=call.forks, screen=screen
     )
@@ -84,14 +82,7 @@ def reset(
         # A jump host may be another removed node.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
-            walk = Reset(
-                Progress(target, screen, threading.Event(), session.forks),
-                here=here,
-                locks=locks_of(session, breaks=break_lock),
-                former=session.former,
-                restores=npu_network,
-            )
-            report = _reset(session, walk, screen, agreed, plan=plan)
+            report = walked(session, target, here, screen, agreed)
     elif not plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     if node in {each.name for each in left} and report.exit_code == 0 and not plan:
@@ -133,15 +124,26 @@ def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget:
 
 def _reset(
     session: Session,
-    walk: Reset,
+    target: Cluster,
+    here: Sequence[Path],
     screen: Screen,
     agreed: Callable[[str, Sequence[str]], None],
     *,
     plan: bool,
+    break_lock: bool,
+    restores: bool,
 ) -> Report:
     """Find what setup left, and show it or remove it."""
+    interrupted = threading.Event()
     promise = "waiting for running commands; press Ctrl-C again to abort"
-    with on_interrupt(walk.progress.interrupted.set, screen, promise):
+    with on_interrupt(interrupted.set, screen, promise):
+        walk = Reset(
+            Progress(target, screen, interrupted, session.forks),
+            here=here,
+            locks=locks_of(session, breaks=break_lock),
+            former=session.former,
+            restores=restores,
+        )
         if walk.look(session.connect_hosts_to_look):
             if plan:
                 walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
@@ -150,7 +152,7 @@ def _reset(
             else:
                 changes = walk.results(Outcome.WOULD_CHANGE)
                 lines = [f"  {change.node}  {change.detail}" for change in changes]
-                agreed(f"Reset {walk.progress.cluster.name}?", lines)
+                agreed(f"Reset {target.name}?", lines)
                 walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)
 

@@ -22,7 +22,7 @@ from ascendboot.inventory.cross_checks import (
 from ascendboot.inventory.leaves import with_leaves
 from ascendboot.inventory.messages import no_such, validate
 from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
-from ascendboot.inventory.npu_network import with_ports
+from ascendboot.inventory.npu_addresses import with_ports
 from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import LLDP, size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read

@@ -18,10 +18,9 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
-from ascendboot.setup.npu_network import NpuNetwork
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
-from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
+from ascendboot.setup.steps import Blocked, Change, NpuNetwork, Satisfied, Step, StepState
 from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_facts, installed_of
 from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster

@@ -13,8 +13,7 @@ from ascendboot.model.cluster import Node
 from ascendboot.model.names import runs
 from ascendboot.model.ports import closed_ports
 from ascendboot.setup.cluster_plan import Context, library_paths
-from ascendboot.setup.npu_network import NpuNetwork
-from ascendboot.setup.steps import Absent, Closed, FileContent, Firewall, Step
+from ascendboot.setup.steps import Absent, Closed, FileContent, Firewall, NpuNetwork, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
 from ascendboot.value import Value
 

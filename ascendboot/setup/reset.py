@@ -18,9 +18,9 @@ from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_n
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Lock, Locks, held_lock
-from ascendboot.setup.npu_network import restore_command
 from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
+from ascendboot.setup.steps import restore_command
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script

@@ -7,8 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from typing import TypeAlias
 
-from ascendboot.facts.installed import Installed, NftTable, firewall_table
+from ascendboot.facts.installed import Installed, NftTable, base_script, firewall_table
+from ascendboot.facts.npu_ports import KEYWORDS, PortState, in_order
+from ascendboot.facts.npus import CALL_TIMEOUT_S
+from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model import files
+from ascendboot.model.cluster import NpuPort
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite, write_script
 from ascendboot.value import Value
@@ -217,6 +221,77 @@ class Firewall(Step, kw_only=True):
         text = script("setup-firewall.sh", b=installed.base, table=table, mode=mode)
         change = write_script(text, purpose=f"{mode} the table inet {table} of nft")
         return Change(summary=f"the table inet {table} of nft {why}", commands=(change,))
+
+
+_BUSY_S = 20
+_LINK_S = 25
+_PORT_S = 60
+"""The longest that the calls for one port usually take, where each takes seconds."""
+
+
+class NpuNetwork(Step, kw_only=True):
+    """The network ports of the node's NPUs are set as the inventory states."""
+
+    name: str = "npu-network"
+    cluster: str
+    ports: tuple[NpuPort, ...]
+
+    def check(self, installed: Installed) -> StepState:
+        """Satisfied by the same values on the devices and for their next boot."""
+        found = installed.ports
+        answers = found.value.states if isinstance(found, Answered) else {-1: found}
+        if silent := [each for each in answers.values() if isinstance(each, Unanswered)]:
+            return Blocked(silent[0].message, "Run setup again when the tool answers")
+        states = {i: each.value for i, each in answers.items() if isinstance(each, Answered)}
+        lines, shown, why_each = [], [], []
+        for port in in_order(self.ports, states) or self.ports:
+            wrong = states[port.device_id].wrong(port)
+            if wrong:
+                why_each.append(f"device {port.device_id}: {', '.join(wrong.values())}")
+            lines += _lines(port, states[port.device_id], wrong)
+            shown += [_call(port, kind) for kind, _ in port.settings if kind in wrong]
+        if not shown:
+            return Satisfied(f"{len(self.ports)} NPUs are set as stated, also for the next boot")
+        text = base_script(self.cluster) + _script("set")
+        command = write_script(
+            text,
+            purpose="set the network of the NPUs",
+            timeout_s=_LINK_S + _PORT_S * float(len(why_each)),
+            stdin="".join(f"{line}\n" for line in lines).encode(),
+        )
+        return Change(summary="; ".join(why_each), commands=(command,), shown=tuple(shown))
+
+
+def restore_command(cluster: str) -> Command:
+    """The command that sets the ports as they were before `setup` first changed them."""
+    text = base_script(cluster) + _script("restore")
+    return write_script(text, purpose="restore the network of the NPUs", timeout_s=16.0 * _PORT_S)
+
+
+def _script(mode: str) -> str:
+    values = {"mode": mode, "busy_s": _BUSY_S, "link_s": _LINK_S, "call_s": CALL_TIMEOUT_S}
+    return script("setup-npu-ports.sh", **values)
+
+
+def _call(port: NpuPort, kind: str) -> str:
+    pairs = zip(KEYWORDS[kind], dict(port.settings)[kind], strict=True)
+    words = " ".join(f"{keyword} {value}" for keyword, value in pairs)
+    return f"hccn_tool -i {port.device_id} -{kind} -s {words}"
+
+
+def _lines(port: NpuPort, state: PortState, wrong: dict[str, str]) -> list[str]:
+    """What there is before, and what is to be set, as `setup-npu-ports.sh` reads it."""
+    # A new address can remove the gateway.
+    noted = dict.fromkeys((*wrong, *(["gateway"] if "ip" in wrong else [])))
+    before = [
+        f"{port.device_id} {kind} was {' '.join(state.values.get(kind, ('-',)))}" for kind in noted
+    ]
+    wanted = [
+        f"{port.device_id} {kind} set {' '.join(values)}"
+        for kind, values in port.settings
+        if kind in wrong
+    ]
+    return [*before, *wanted]
 
 
 class CertificateFile(Step, kw_only=True):

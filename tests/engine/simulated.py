@@ -34,7 +34,7 @@ from ascendboot.value import asdict, replace
 from tests.fake_transport import Answer, FakeTransport, Rule
 from tests.unit.checks import well
 
-TABLES = Path(__file__).parents[1] / "data/npu-smi-info/A2-24.1"
+TABLE = Path(__file__).parents[1] / "data/npu-smi-info/A2-24.1/usual.txt"
 BASE = "/var/lib/ascendboot/lab"
 WELL = "3 packets transmitted, 3 received, 0.00% packet loss"
 
@@ -77,8 +77,6 @@ class SimulatedNode:
     """The answer about its jobs."""
     ports: dict[int, dict[str, str]] = field(default_factory=dict)
     """What is set on the network ports of its NPUs, which is also in its hccn.conf."""
-    table: str = "usual"
-    """The recorded table of npu-smi."""
 
     def __post_init__(self) -> None:
         self.reconnect()
@@ -168,7 +166,7 @@ class SimulatedNode:
             values = {"address": ip, "netmask": mask, "gateway": port["gateway"]}
             conf += [f"{name}_{device_id}={value}" for name, value in values.items()]
         sections["hccn_conf"] = "\n".join(conf)
-        sections["processes"] = (TABLES / f"{self.table}.txt").read_text()
+        sections["processes"] = TABLE.read_text()
         framed = {**sections, "end": ""}
         return "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in framed.items())
 

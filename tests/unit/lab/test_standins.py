@@ -240,38 +240,24 @@ def test_what_is_set_is_answered_and_written_as_the_tool_writes_it(node: Node) -
     done = (0, "Cmd executed successfully!\n", "")
     conf = node.world / "hccn.conf"
     conf.write_text("# by hand\naddress_3=198.19.1.103\naddress_4=198.19.1.104\n")
-    for words in (
-        "-ip -s address 198.19.7.3 netmask 255.255.0.0",
-        "-gateway -s gateway 198.19.0.1",
-        "-netdetect -s address 198.19.7.4",
-        "-mtu -s size 4200",
-        "-tls -s enable 1",
-    ):
-        assert node.hccn("-i", "3", *words.split()) == done
-    answers = [
-        node.hccn("-i", "3", f"-{w}", "-g")[1] for w in ("ip", "gateway", "netdetect", "mtu")
-    ]
-    assert answers == [
-        "ipaddr:198.19.7.3\nnetmask:255.255.0.0\n",
-        "default gateway:198.19.0.1, Iface:eth3\n",
-        "netdetect addr: 198.19.7.4\n",
-        "mtu:4200\n",
-    ]
-    assert "tls switch[1]" in node.hccn("-i", "3", "-tls", "-g")[1]
-    assert conf.read_text().splitlines() == [
-        "# by hand",
-        "address_4=198.19.1.104",
-        "address_3=198.19.7.3",
-        "netmask_3=255.255.0.0",
-        "gateway_3=198.19.0.1",
-        "netdetect_3=198.19.7.4",
-        "mtu_3=4200",
-        "tls_enable_3=1",
-    ]
+
+    def put(words: str) -> tuple[int, str, str]:
+        return node.hccn("-i", "3", *words.split())
+
+    assert put("-ip -s address 198.19.7.3 netmask 255.255.0.0") == done
+    assert put("-gateway -s gateway 198.19.0.1") == done
+    assert put("-netdetect -s address 198.19.7.4") == done
+    assert (put("-mtu -s size 4200"), put("-tls -s enable 1")) == (done, done)
+    seen = [put(f"-{what} -g")[1] for what in ("ip", "gateway", "netdetect", "mtu")]
+    assert seen[0] == "ipaddr:198.19.7.3\nnetmask:255.255.0.0\n"
+    assert seen[1:3] == ["default gateway:198.19.0.1, Iface:eth3\n", "netdetect addr: 198.19.7.4\n"]
+    assert (seen[3], "tls switch[1]" in put("-tls -g")[1]) == ("mtu:4200\n", True)
+    written = "netmask_3=255.255.0.0 gateway_3=198.19.0.1 netdetect_3=198.19.7.4 mtu_3=4200"
+    first = ["# by hand", "address_4=198.19.1.104", "address_3=198.19.7.3"]
+    assert conf.read_text().splitlines() == [*first, *written.split(), "tls_enable_3=1"]
     # A gateway of another network goes with the address.
-    other = "-ip -s address 10.20.0.3 netmask 255.255.255.0"
-    assert node.hccn("-i", "3", *other.split()) == done
-    assert node.hccn("-i", "3", "-gateway", "-g") == recorded_failure("Get gateway failed")
+    assert put("-ip -s address 10.20.0.3 netmask 255.255.255.0") == done
+    assert put("-gateway -g") == recorded_failure("Get gateway failed")
     assert "gateway_3" not in conf.read_text()
 
 

@@ -83,14 +83,8 @@ def test_what_was_there_is_noted_once_and_restored(state: Path) -> None:
     assert run(state, "set", *again)[0] == 0
     noted = (state / "b/npu-network.before").read_text().splitlines()
     assert noted == ["0 ip 10.0.0.0 255.0.0.0", "0 mtu -", "1 ip 10.0.0.1 255.0.0.0"]
-    assert run(state, "restore") == (
-        0,
-        "",
-        [
-            "-i 1 -ip -s address 10.0.0.1 netmask 255.0.0.0",
-            "-i 0 -ip -s address 10.0.0.0 netmask 255.0.0.0",
-        ],
-    )
+    back = [f"-i {i} -ip -s address 10.0.0.{i} netmask 255.0.0.0" for i in (1, 0)]
+    assert run(state, "restore") == (0, "", back)
     assert not (state / "b/npu-network.before").exists()
     assert (state / "0-mtu").read_text() == "4200\n"  # there was none, and nothing removes it
     assert run(state, "restore") == (0, "", [])
