@@ -25,6 +25,16 @@ _FORMS = {
 }
 """Maps a section, or the part of its name after the device id, to the call and its known lines."""
 
+PORT_SETTINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "ip": ("address {} netmask {}", ("address", "netmask")),
+    "gateway": ("gateway {}", ("gateway",)),
+    "netdetect": ("address {}", ("netdetect",)),
+    "mtu": ("size {}", ("mtu",)),
+    "tls": ("enable {}", ("tls_enable",)),
+}
+"""What hccn_tool sets, with the words after -s (`cmd.c` of hicann/driver) and its names in the file
+from which the driver sets the port after a reboot."""
+
 _HCCN_TOOL: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "ip": ("read the IP", hccn_tool.parse_ip),
     "link": ("read the link", hccn_tool.parse_link),
@@ -34,6 +44,9 @@ _HCCN_TOOL: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "net_health": ("read the network health", hccn_tool.parse_net_health),
     "link_stat": ("read the history of the link", hccn_tool.parse_link_stat),
     "stat": ("read the packet counters", hccn_tool.parse_stat),
+    "gateway": ("read the gateway", hccn_tool.parse_gateway),
+    "netdetect": ("read the address for the network health", hccn_tool.parse_netdetect),
+    "mtu": ("read the MTU", hccn_tool.parse_mtu),
 }
 """Maps what `hccn_tool -i ID -WHAT -g` is called for to its purpose and its parser."""
 
@@ -69,6 +82,29 @@ class DeviceNetwork(Value, kw_only=True):
         return ",".join(address.ip for address in query.value_of(self.addresses) or ()) or None
 
 
+class NpuPort(Value):
+    """How the network port of a device is set, by the words of `PORT_SETTINGS`."""
+
+    now: Mapping[str, str]
+    at_boot: Mapping[str, str]
+    """The values in /etc/hccn.conf."""
+
+    def wrong(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """What is not as `wanted`, now or after a reboot, with the reason."""
+        found = {}
+        for what, value in wanted.items():
+            now, later = self.now.get(what, "none"), self.at_boot.get(what, "none")
+            # Not every driver writes these two to the file.
+            is_unwritten = later == "none" and what in ("mtu", "tls")
+            if now != value:
+                found[what] = f"{what} {value} instead of {now}"
+            elif later != value and not is_unwritten:
+                found[what] = f"{what} {value}, but {hccn_tool.FILE} has {later} for the next boot"
+            elif what == "gateway" and "ip" in found:
+                found[what] = "gateway again, which a new address can remove"
+        return found
+
+
 class RootInfo(Value):
     """The file from which HCCL reads the network places of devices, on a 950."""
 
@@ -77,18 +113,22 @@ class RootInfo(Value):
     """The topology file that it names, if that file is missing."""
 
 
-def npu_queries(lldp_of: Node | None = None) -> dict[str, query.Fact[Any]]:
+def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[str, query.Fact[Any]]:
     """The queries about NPUs, by name; they share one run of one script.
 
-    With the LLDP neighbours of the devices that a job uses on the node `lldp_of`.
+    With the ports that the inventory states for `node`, and with the LLDP neighbours of the devices
+    that a job uses on it.
     """
-    used = tuple(str(device.device_id) for device in lldp_of.devices) if lldp_of else ()
-    command = _command("lldp", *used) if lldp_of else COMMAND
+    used = tuple(str(device.device_id) for device in node.devices) if node else ()
+    ports = node.npu_ports if node else {}
+    words = (*(("ports",) if ports else ()), *(("lldp", *used) if with_lldp else ()))
+    command = _command(*words)
 
     def fact(parse: Callable[[query.Sections], T], purpose: str) -> query.Fact[T]:
         return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)), purpose)
 
     neighbours = {"neighbours": fact(_neighbours, "read the LLDP neighbours of the NPUs")}
+    of_ports = {"ports": fact(partial(_ports, ports), "read the network ports of the NPUs")}
     return {
         "npus": fact(_npus, "list the NPUs"),
         "npu_list": fact(
@@ -100,7 +140,9 @@ def npu_queries(lldp_of: Node | None = None) -> dict[str, query.Fact[Any]]:
         "unknown_lines": fact(_unknown_lines, "read the tools' lines"),
         "root_info": fact(_root_info, f"read {ROOT_INFO}"),
         "device_networks": fact(_device_networks, "read the network of the devices"),
-        **(neighbours if lldp_of else {}),
+        "npu_processes": fact(_processes, "list the processes on the NPUs"),
+        **(neighbours if with_lldp else {}),
+        **(of_ports if ports else {}),
     }
 
 
@@ -151,16 +193,17 @@ def hccn_tool_answer(
 
     `call_s` is the time limit of the call in seconds.
     """
-    purpose, parse = _HCCN_TOOL[what]
-    tool = f"hccn_tool -i {device_id} -{what} -g"
-    section = sections.get(f"{device_id}/{what}")
+    purpose = f"{_HCCN_TOOL[what][0]} of device {device_id}"
+    return query.attempt(purpose, partial(_hccn_tool_value, sections, device_id, what, call_s))
 
-    def answer() -> Any:  # noqa: ANN401 - whatever the parser returns
-        if section is None and "hccn_tool" in sections:
-            sections.text("hccn_tool")  # It raises the error if the tool is missing.
-        return parse(hccn_tool_output(section, tool, call_s), tool)
 
-    return query.attempt(f"{purpose} of device {device_id}", answer)
+def _hccn_tool_value(
+    sections: query.Sections, device_id: int, what: str, call_s: int = CALL_TIMEOUT_S
+) -> Any:  # noqa: ANN401 - whatever the parser returns
+    tool, section = f"hccn_tool -i {device_id} -{what} -g", sections.get(f"{device_id}/{what}")
+    if section is None and "hccn_tool" in sections:
+        sections.text("hccn_tool")  # It raises the error if the tool is missing.
+    return _HCCN_TOOL[what][1](hccn_tool_output(section, tool, call_s), tool)
 
 
 def hccn_tool_answers(sections: query.Sections, what: str) -> dict[int, query.Answer[Any]]:
@@ -188,6 +231,13 @@ def _health(sections: query.Sections) -> Mapping[int, str]:
 def _free_memory(sections: query.Sections) -> Mapping[int, int]:
     table = npu_smi_output(sections, "table", npu_smi.TOOL)
     return npu_smi.parse_free_memory(table, _npus(sections).device_ids)
+
+
+def _processes(sections: query.Sections) -> tuple[npu_smi.NpuProcess, ...]:
+    processes = npu_smi.parse_table(*npu_smi_table(sections, "table")).processes
+    if processes is None:
+        raise ToolError(f"{npu_smi.TOOL} prints no table of processes")
+    return processes
 
 
 def _unknown_lines(sections: query.Sections) -> tuple[str, ...]:
@@ -231,6 +281,35 @@ def _neighbours(sections: query.Sections) -> Mapping[int, query.Answer[hccn_tool
     if "root_info" in sections:
         raise ToolError("that is not known of the hccn_tool of a 950")
     return hccn_tool_answers(sections, "lldp")
+
+
+def _ports(
+    stated: Mapping[int, Mapping[str, str]], sections: query.Sections
+) -> Mapping[int, NpuPort]:
+    if "root_info" in sections:
+        raise ToolError("hccn_tool of a 950 sets no addresses")
+    has_file = sections["hccn_conf"].exit_code != 127  # noqa: PLR2004 - there is none yet
+    conf = hccn_tool.parse_settings(sections.text("hccn_conf")) if has_file else {}
+    ports = {}
+    for device_id, wanted in stated.items():
+        kinds = dict.fromkeys(("ip", "gateway", *wanted))
+        answers = {what: _hccn_tool_value(sections, device_id, what) for what in kinds}
+        written = conf.get(device_id, {})
+        at_boot = {
+            what: "/".join(written.get(name, "") for name in names)
+            for what, (_, names) in PORT_SETTINGS.items()
+            if names[0] in written
+        }
+        now = {what: text for what, answer in answers.items() if (text := _as_set(answer))}
+        ports[device_id] = NpuPort(now, at_boot)
+    return ports
+
+
+def _as_set(answer: Any) -> str:  # noqa: ANN401 - whatever a parser returns
+    """An answer in the form in which the inventory states the value; empty: none is set."""
+    if isinstance(answer, tuple):
+        return ",".join(f"{address.ip}/{address.netmask}" for address in answer)
+    return "" if answer is None else str(int(answer) if isinstance(answer, bool) else answer)
 
 
 def _device_networks(sections: query.Sections) -> tuple[DeviceNetwork, ...]:

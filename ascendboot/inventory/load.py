@@ -46,7 +46,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     rules.report_contradictions(sheet, keys)
     entries = read_entries(sheet, keys)
     nodes = build_nodes(sheet, entries)
-    nodes = nodes if sheet.problems else with_ports(sheet, keys, entries, nodes)
+    nodes = nodes if sheet.problems else with_ports(sheet, entries, nodes)
     rules.report_node_settings(sheet, keys, entries)
     _report_primary(sheet, keys, entries)
     rules.report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)

@@ -2,156 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Interface
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Interface
 
 from ascendboot.inventory import values
 from ascendboot.inventory.nodes import Entry
-from ascendboot.inventory.schema import InventoryKeys, NpuNetworkKeys
+from ascendboot.inventory.schema import NpuNetworkKeys
 from ascendboot.inventory.yaml import Mark, Sheet
-from ascendboot.model.cluster import Node, NpuPort
+from ascendboot.model.cluster import Node
 from ascendboot.model.names import fold
 from ascendboot.value import replace
 
-
-class _Port(NamedTuple):
-    """A port, and where it is stated."""
-
-    node: Node
-    port: NpuPort
-    mark: Mark
-
-    @property
-    def holder(self) -> str:
-        """`node02 device 3`."""
-        return f"{self.node.name} device {self.port.device_id}"
-
-    @property
-    def interface(self) -> IPv4Interface:
-        return IPv4Interface("/".join(dict(self.port.settings)["ip"]))
-
-    @property
-    def gateway(self) -> IPv4Address | None:
-        stated = dict(self.port.settings).get("gateway")
-        return IPv4Address(stated[0]) if stated else None
+Port = Mapping[str, str]
 
 
-def with_ports(
-    sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry], nodes: tuple[Node, ...]
-) -> tuple[Node, ...]:
-    """The nodes with the ports that `npu_network` states; reports its problems."""
-    stated: dict[tuple[int, object], tuple[NpuNetworkKeys, Mark, list[Node]]] = {}
+def with_ports(sheet: Sheet, entries: Sequence[Entry], nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes with the ports that `npu_network` states; reports the first problem of each."""
     by_name = {node.name: node for node in nodes}
+    stated: dict[int, tuple[NpuNetworkKeys, Mark, list[Node]]] = {}
     for entry in entries:
-        network, mark = entry.value("npu_network"), entry.mark_of("npu_network")
+        network = entry.value("npu_network")
         if network is not None:
-            where = stated.setdefault((mark.line, mark.path), (network, mark, []))
-            where[2].extend(by_name[name] for name in entry.names)
-    ports = [port for each in stated.values() for port in _ports(sheet, *each)]
-    _report_conflicts(sheet, nodes, ports)
-    if stated and keys.product == "a5":
-        mark = next(iter(stated.values()))[1]
-        sheet.report(mark, "hccn_tool of a 950 sets no addresses; remove this")
-    of_node: dict[str, list[NpuPort]] = {}
-    for each in ports:
-        of_node.setdefault(each.node.name, []).append(each.port)
-    return tuple(
-        replace(node, npu_ports=tuple(of_node[node.name])) if node.name in of_node else node
-        for node in nodes
-    )
+            place = (network, entry.mark_of("npu_network"), list[Node]())
+            stated.setdefault(id(network), place)[2].extend(by_name[n] for n in entry.names)
+    first: dict[int, Port] = {}
+    ports: dict[str, dict[int, Port]] = {}
+    for network, mark, of_place in stated.values():
+        for name, device_id, port in _ports(sheet, network, mark, of_place):
+            key, problem = _problem(port, first.get(device_id, port))
+            if problem:
+                sheet.report(mark.at(key), f"{name} device {device_id}: {problem}")
+                break
+            first.setdefault(device_id, port)
+            ports.setdefault(name, {})[device_id] = port
+    for name, of_node in ports.items():
+        count = by_name[name].device_count if by_name[name].devices else len(of_node)
+        by_name[name] = replace(by_name[name], npu_ports=of_node, device_count=count)
+    return tuple(by_name.values())
 
 
 def _ports(
     sheet: Sheet, network: NpuNetworkKeys, mark: Mark, nodes: Sequence[Node]
-) -> Iterator[_Port]:
-    """The ports of nodes that share one `npu_network`."""
-    addresses = values.expand(network.address)
-    rest = [node for node in nodes if not (node.devices or node.device_count)]
-    known = sum(node.device_count or len(node.devices) for node in nodes)
-    each, left = divmod(len(addresses) - known, len(rest)) if rest else (0, len(addresses) - known)
-    if left or (rest and each < 1):
-        has = f"{known} devices" if not rest else f"{len(nodes)} nodes"
-        text = (
-            f'"{network.address}" stands for {len(addresses)}, but {fold([n.name for n in nodes])}'
-        )
-        text += f" for {has}; state one address for every device of every node"
-        sheet.report(mark.at("address"), text)
-        return
-    ids = {n.name: [d.device_id for d in n.devices] or range(n.device_count or each) for n in nodes}
-    both = {
-        key: _shared(sheet, mark.at(key), getattr(network, key), [len(i) for i in ids.values()])
-        for key in ("gateway", "netdetect")
-    }
-    tls = None if network.tls is None else str(int(network.tls))
-    mtu = None if network.mtu is None else str(network.mtu)
-    places = [(node, device_id) for node in nodes for device_id in ids[node.name]]
-    for number, (node, device_id) in enumerate(places):
-        one = {key: texts[number] for key, texts in both.items() if texts}
-        settings: dict[str, tuple[str, ...]] = {"ip": (addresses[number], network.netmask)}
-        settings |= {k: (v,) for k, v in {**one, "mtu": mtu, "tls": tls}.items() if v is not None}
-        yield _Port(node, NpuPort(device_id, tuple(settings.items())), mark)
+) -> Iterator[tuple[str, int, Port]]:
+    """Node, device id and port of each device of the nodes that share one `npu_network`."""
+    stated = network.model_dump(exclude_none=True)
+    plain = ("mtu", "tls")
+    others: Port = {key: str(int(stated.pop(key))) for key in plain if key in stated}
+    netmask, found = stated.pop("netmask"), {key: values.expand(stated[key]) for key in stated}
+    each = max(1, len(found["address"]) // len(nodes))
+    ids = [[d.device_id for d in n.devices] or range(n.device_count or each) for n in nodes]
+    places = [(row, device_id) for row, of_node in enumerate(ids) for device_id in of_node]
+    for key, single in found.items():
+        fitting = (len(places),) if key == "address" else (len(places), len(nodes), 1)
+        if len(single) not in fitting:
+            text = f'"{stated[key]}" stands for {len(single)}, but {fold([n.name for n in nodes])} '
+            text += f"for {len(places)} devices; state one address for every device of every node"
+            sheet.report(mark.at(key), text)
+            return
+    for number, (row, device_id) in enumerate(places):
+        at = {1: 0, len(nodes): row, len(places): number}
+        port = {key: single[at[len(single)]] for key, single in found.items()}
+        ip = f"{port.pop('address')}/{netmask}"
+        yield nodes[row].name, device_id, {"ip": ip, **port, **others}
 
 
-def _shared(sheet: Sheet, mark: Mark, text: str | None, counts: Sequence[int]) -> Sequence[str]:
-    """The value for every device from one value, one for every node, or one for every device."""
-    single = values.expand(text) if text else ()
-    if len(single) == 1:
-        return single * sum(counts)
-    if len(single) == len(counts):
-        return [one for one, count in zip(single, counts, strict=True) for _ in range(count)]
-    if text and len(single) != sum(counts):
-        words = f'"{text}" stands for {len(single)}, but there are {len(counts)} nodes with '
-        sheet.report(mark, f"{words}{sum(counts)} devices; state one for all, each node or device")
-        return ()
-    return single
+def _problem(port: Port, first: Port) -> tuple[str, str]:
+    """The key of what is wrong with a port, and why.
 
-
-def _report_conflicts(sheet: Sheet, nodes: Sequence[Node], ports: Sequence[_Port]) -> None:
-    """Report addresses that cannot be set beside each other: the first of each kind and place."""
-    seen: set[tuple[object, str]] = set()
-    holders: dict[str, str] = {}
-    for node in nodes:
-        holders[node.address] = holders[node.cluster_address] = node.name
-    first: dict[int, _Port] = {}
-    for each in ports:
-        address = str(each.interface.ip)
-        kinds = {
-            "twice": f"{address} is also the address of {holders[address]}; give each its own"
-            if address in holders
-            else "",
-            **_alone(each),
-            "other": _apart(first.setdefault(each.port.device_id, each), each),
-        }
-        holders.setdefault(address, each.holder)
-        for kind, text in kinds.items():
-            if text and (each.mark.path, kind) not in seen:
-                seen.add((each.mark.path, kind))
-                at = each.mark.at("gateway" if kind == "gateway" else "address")
-                sheet.report(at, f"{each.holder}: {text}")
-
-
-def _alone(each: _Port) -> dict[str, str]:
-    """What is wrong with a port by itself, by kind; empty texts where nothing is."""
-    network, ip, gateway = each.interface.network, each.interface.ip, each.gateway
-    stated = {device.device_id: device.device_ip for device in each.node.devices}
-    wanted = stated.get(each.port.device_id) or str(ip)
-    found = {"end": "", "gateway": "", "differs": ""}
-    if ip in (network.network_address, network.broadcast_address):
-        found["end"] = f"{ip} is not the address of one machine in {network}; choose another"
-    if gateway is not None and (gateway not in network or gateway == ip):
-        words = f"the gateway {gateway} is not another machine in {network}, the network of {ip}"
-        found["gateway"] = f"{words}; state one"
-    if wanted != str(ip):
-        words = f"`devices` states {wanted}, npu_network {ip}"
-        found["differs"] = f"{words}; state the same, or leave it out of `devices`"
-    return found
-
-
-def _apart(first: _Port, each: _Port) -> str:
-    """Two devices of one number that have no way to each other: HCCL connects them first."""
-    networks = first.interface.network, each.interface.network
-    if networks[0] == networks[1] or (first.gateway and each.gateway):
-        return ""
-    words = f"{each.interface.ip} is in another network ({networks[1]}) than {first.interface.ip} "
-    return f"{words}of {first.holder} ({networks[0]}), and not both have a gateway; state it"
+    `first`: the first port with the same device id, for HCCL connects these.
+    """
+    text = f"{port['ip']} is not the IPv4 address of one machine with its netmask; write for "
+    unfit = ("address", f"{text}example 10.20.1.1 and 255.255.0.0")
+    try:
+        own, other = IPv4Interface(port["ip"]), IPv4Interface(first["ip"])
+    except ValueError:
+        return unfit
+    ends = (own.network.network_address, own.network.broadcast_address)
+    if own.ip in ends or own.with_netmask != port["ip"]:
+        return unfit
+    gateway = port.get("gateway")
+    if gateway is not None and values.ip_of(gateway) not in own.network:
+        text = f"the gateway {gateway} is not another machine in {own.network}"
+        return "gateway", f"{text}, the network of {own.ip}; state one"
+    if own.network != other.network and not (gateway and "gateway" in first):
+        text = f"{own.ip} is in another network ({own.network}) than {other.ip} of the same device"
+        return "address", f"{text} id, and not both have a gateway; state it"
+    return "address", ""

@@ -48,10 +48,10 @@ Devices = Annotated[
 class NpuNetworkKeys(Keys):
     """How setup sets the network ports of a node's devices."""
 
-    address: values.NpuIp
-    netmask: values.Netmask
-    gateway: values.NpuIp | None = None
-    netdetect: values.NpuIp | None = None
+    address: values.Ip
+    netmask: values.Ip
+    gateway: values.Ip | None = None
+    netdetect: values.Ip | None = None
     tls: values.Truth | None = None
     mtu: values.Mtu | None = None
 

@@ -122,30 +122,6 @@ def why_not_cluster_ip(text: str) -> str | None:
     return why_not_ip(text)
 
 
-_RESERVED = re.compile(r"192\.168\.(1\.[0-9]+|2\.19[26]|3\.19[37]|4\.19[48]|5\.19[59])")
-"""Addresses inside a server, which hccn_tool refuses for a network port."""
-
-
-def why_not_npu_ip(text: str) -> str | None:
-    """As `why_not_ip`, for what hccn_tool sets."""
-    ip = ip_of(text)
-    if ip is not None and ip.version != 4:  # noqa: PLR2004 - the version of IP
-        return "is IPv6; state an IPv4 address"
-    if _RESERVED.fullmatch(text):
-        return "is reserved for the NPUs inside a server; choose another network"
-    return why_not_ip(text)
-
-
-def _netmask(text: str) -> str:
-    try:
-        network = ipaddress.IPv4Network(f"0.0.0.0/{text}")
-    except ValueError:
-        network = None
-    if network is None or not 0 < network.prefixlen < 31 or str(network.netmask) != text:  # noqa: PLR2004
-        raise custom_error(f"{described(text)} is not a netmask; write for example 255.255.0.0")
-    return text
-
-
 def why_not_address(text: str) -> str | None:
     """As `why_not_ip`, but a host name is an address too."""
     parts = text.split(".")
@@ -316,8 +292,6 @@ Name = Annotated[
 Address = Annotated[str, _each(why_not_address), Kind("an IP address or host name")]
 Ip = Annotated[str, _each(why_not_ip), Kind("an IP address")]
 ClusterIp = Annotated[str, _each(why_not_cluster_ip), Kind("an IPv4 address")]
-NpuIp = Annotated[str, _each(why_not_npu_ip), Kind("an IPv4 address")]
-Netmask = Annotated[str, AfterValidator(_netmask), Kind("a netmask such as 255.255.0.0")]
 Mtu = Annotated[int, Field(ge=68, le=9702), Kind("a whole number from 68 to 9702")]
 Port = Annotated[int, Field(ge=1, le=65535), Kind("a whole number from 1 to 65535")]
 ChiefPort = Annotated[

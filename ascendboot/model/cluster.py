@@ -41,14 +41,6 @@ class Device(Value):
     device_ip: str | None = None
 
 
-class NpuPort(Value):
-    """How the network port of a device is to be set."""
-
-    device_id: int
-    settings: tuple[tuple[str, tuple[str, ...]], ...]
-    """What hccn_tool sets (`ip`, `gateway`, `netdetect`, `mtu`, `tls`), with the values."""
-
-
 class SshAccess(Value, kw_only=True):
     """How the control machine reaches a node's host side."""
 
@@ -81,8 +73,9 @@ class Node(Value, kw_only=True):
     """The devices to use, in this order; empty: all devices of the node, by physical id."""
     device_count: int | None = None
     """The stated number of devices; None: not stated (`devices` may name them)."""
-    npu_ports: tuple[NpuPort, ...] = ()
-    """How setup sets the network ports of devices; empty: it leaves them alone."""
+    npu_ports: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By device id what hccn_tool is to set: `ip` (ADDRESS/NETMASK), `gateway`, `netdetect`, `mtu`
+    and `tls`; without what setup leaves alone."""
     interface: str | None = None
     leaf: topology.Leaf | None = None
     """The leaf switch of the node or of each device; None: not stated."""

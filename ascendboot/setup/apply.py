@@ -13,7 +13,8 @@ from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.errors import NodeError
 from ascendboot.facts.installed import Installed
-from ascendboot.facts.query import answer_to, value_of
+from ascendboot.facts.npus import npu_queries
+from ascendboot.facts.query import Fact, answer_to, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
@@ -21,7 +22,7 @@ from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
 from ascendboot.setup.steps import Blocked, Change, NpuNetwork, Satisfied, Step, StepState
-from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_facts, installed_of
+from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact, installed_of
 from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
 from ascendboot.templates import script
@@ -154,12 +155,12 @@ def _apply_side(
     if not changes or any(isinstance(state, Blocked) for _, state in before):
         return side, [result for result, _ in before]
     began = time.monotonic()
-    has_ports = any(isinstance(step, NpuNetwork) for _, step in side.steps)
-    queries = installed_facts(context.cluster, node if has_ports else None)
-    changing = _commands(side.installed, changes)
-    results = side.transport.run_all([*changing, *(q.command for q in queries.values())])
-    done, last = results[: len(changing)], results[len(changing) :]
-    answers = {k: answer_to(q, r) for (k, q), r in zip(queries.items(), last, strict=True)}
+    queries: dict[str, Fact[Any]] = {"own": installed_fact(context.cluster)}
+    if any(isinstance(step, NpuNetwork) for _, step in side.steps):
+        queries["ports"] = npu_queries(node)["ports"]
+    commands = [*_commands(side.installed, changes), *(fact.command for fact in queries.values())]
+    done = list(side.transport.run_all(commands))
+    answers = {name: answer_to(fact, done.pop()) for name, fact in reversed(queries.items())}
     side = replace(side, installed=installed_of(node, answers))
     took = time.monotonic() - began
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
@@ -259,17 +260,13 @@ def _current_texts(side: SideSteps, changes: Sequence[Change]) -> dict[str, str]
 
 
 def _diff(change: Change, current: Mapping[str, str]) -> str:
-    """Unified diffs of the files of a change, and the commands that it shows.
-
-    `current` has the files that exist.
-    """
-    lines: list[str] = []
+    """The calls and unified diffs of files of a change; `current` has the files that exist."""
+    lines = [f"+ {call}" for call in change.shown]
     for file in change.files:
         if not file.secret:
             path, new = str(file.path), file.content.decode().splitlines()
             old, name = current.get(path, "").splitlines(), path if path in current else "/dev/null"
             lines += difflib.unified_diff(old, new, name, path, lineterm="", n=1)
-    lines += [f"+ {command}" for command in change.shown]
     return "\n".join(lines)
 
 

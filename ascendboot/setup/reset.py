@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from ascendboot.checks.containers import obstacles
-from ascendboot.checks.finding import grouped
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import base_script, firewall_table
@@ -20,7 +19,7 @@ from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
-from ascendboot.setup.steps import restore_command
+from ascendboot.setup.steps import port_call, port_command
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script
@@ -30,8 +29,6 @@ HERE = "here"
 """Stands for the control machine where a report names nodes."""
 PLAN = "What reset would remove"
 REMOVE = "Remove what setup installed"
-BEFORE_STEP = "npu-network"
-RESTORE = "could not restore the network of the NPUs"
 _SHOWN = 5
 
 
@@ -58,14 +55,13 @@ class SideLeftovers(Value):
     problems: tuple[str, ...]
     """What could not be removed."""
     ports: tuple[str, ...] = ()
-    """What the ports of NPUs had before setup: device, what, and the value or `-` for none."""
+    """`device ID: WHAT VALUE`: what ports of NPUs had before setup; `none` where none was set."""
 
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        values = by_kind(
-            left, "base", "ours", "empty", "foreign", "firewall", "sshd", "problem", "npu"
-        )
+        kinds = ("base", "ours", "empty", "foreign", "firewall", "sshd", "problem", "port")
+        values = by_kind(left, *kinds)
         of_code = by_kind(code, "files", "changed", "problem")
         return cls(
             container,
@@ -78,7 +74,7 @@ class SideLeftovers(Value):
             code_files=int(of_code["files"][0]) if of_code["files"] else 0,
             code_changed=tuple(of_code["changed"]),
             problems=(*values["problem"], *of_code["problem"]),
-            ports=tuple(values["npu"]),
+            ports=tuple(values["port"]),
         )
 
     @property
@@ -87,10 +83,8 @@ class SideLeftovers(Value):
         parts = (self.files, self.has_empty, self.code_files, self.table)
         return self.sshd is None and not any(parts)
 
-    def results(
-        self, node: str, done: Outcome, took: float, *, restores: bool = False
-    ) -> list[StepResult]:
-        """What was or would be removed, and with `restores` restored."""
+    def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
+        """What was or would be removed."""
         place = f" in the container {self.container.container}" if self.container else ""
         would = "would be " if done is Outcome.WOULD_CHANGE else ""
         removed = []
@@ -117,30 +111,10 @@ class SideLeftovers(Value):
                 results.append(
                     StepResult(node, "reset", step, Outcome.OK, words, took, cause=cause)
                 )
-        if self.ports:
-            results.append(self._of_ports(node, done, took, restores=restores))
         for problem in self.problems:
             words = f"{node}: {problem}{place}"
             results.append(StepResult(node, "reset", "files", Outcome.FAILED, words, took))
         return results
-
-    def _of_ports(self, node: str, done: Outcome, took: float, *, restores: bool) -> StepResult:
-        """The network ports of NPUs: set as they were, or left as setup set them."""
-        each = (line.split(" ") for line in self.ports)
-        before = grouped((f"device {i}", f"{what} {'/'.join(v)}") for i, what, *v in each)
-        words = "; ".join(f"{id_}: {', '.join(its)}" for id_, its in before.items())
-        words = words.replace(" -", " none")
-        if not restores:
-            words = f"the network of the NPUs stays as setup set it; before: {words}. "
-            words += "To restore that: reset --npu-network"
-            return StepResult(node, "reset", BEFORE_STEP, Outcome.OK, words, took)
-        would = "would be " if done is Outcome.WOULD_CHANGE else ""
-        words = f"the network of the NPUs {would}set as before: {words}"
-        if "none" in words:
-            words += ". hccn_tool cannot remove a value: where there was none, it stays"
-        if any(RESTORE in problem for problem in self.problems):
-            done, words = Outcome.FAILED, f"{node}: not all of it: {words}"
-        return StepResult(node, "reset", BEFORE_STEP, done, words, took)
 
 
 class NodeLeftovers(Value):
@@ -148,24 +122,30 @@ class NodeLeftovers(Value):
 
     parts: tuple[SideLeftovers, ...]
     jobs: dict[str, JobProbe]
+    restores: bool = False
+    """The ports of NPUs are set as they were before setup; otherwise reset only shows that."""
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """What ports of NPUs had before setup; only the host side has that."""
+        return tuple(line for part in self.parts for line in part.ports)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to remove."""
-        return all(part.is_empty for part in self.parts)
+        """Whether there is nothing to remove or restore."""
+        return all(part.is_empty for part in self.parts) and not (self.restores and self.ports)
 
-    @property
-    def has_ports(self) -> bool:
-        """Whether there are former values of the ports of NPUs."""
-        return any(part.ports for part in self.parts)
-
-    def results(
-        self, node: str, done: Outcome, took: float = 0.0, *, restores: bool = False
-    ) -> list[StepResult]:
-        """What was or would be removed on the node, and with `restores` restored."""
-        parts = self.parts
-        results = [r for p in parts for r in p.results(node, done, took, restores=restores)]
-        steps = {"sshd", "firewall", "files", "code", BEFORE_STEP}
+    def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
+        """What was or would be removed on the node."""
+        results = [r for part in self.parts for r in part.results(node, done, took)]
+        if self.ports:
+            how = "would be set" if done is Outcome.WOULD_CHANGE else "set"
+            how = f"{how} as before, but what was none stays" if self.restores else "stays"
+            how += "" if self.restores else "; reset --npu-network restores what was there before"
+            words = f"the network of the NPUs {how}: {'; '.join(self.ports)}"
+            state = done if self.restores else Outcome.OK
+            results.append(StepResult(node, "reset", "npu-network", state, words, took))
+        steps = {"sshd", "firewall", "files", "code", "npu-network"}
         if not any(result.step in steps for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
@@ -254,19 +234,13 @@ class Reset(Struct):
     former: Mapping[str, Node]
     """Nodes that had another container at the last setup, as they were then."""
     restores: bool = False
-    """The network ports of NPUs are set as they were before setup."""
+    """As in `NodeLeftovers`."""
     found: dict[str, NodeLeftovers] = field(default_factory=dict)
 
     @property
     def has_work(self) -> bool:
         """Whether there is anything to remove."""
-        return bool(self.here) or self._has_work_there
-
-    @property
-    def _has_work_there(self) -> bool:
-        """Whether there is anything to do on the nodes."""
-        nodes = self.found.values()
-        return any(not each.is_empty or (self.restores and each.has_ports) for each in nodes)
+        return bool(self.here) or any(not found.is_empty for found in self.found.values())
 
     def look(self, connect: Connect) -> bool:
         """Query every node, in one execution; False where something blocks reset."""
@@ -276,18 +250,14 @@ class Reset(Struct):
 
     def results(self, done: Outcome) -> list[StepResult]:
         """What was or would be removed, on the control machine last."""
-        nodes = [
-            r
-            for name, found in self.found.items()
-            for r in found.results(name, done, restores=self.restores)
-        ]
+        nodes = [r for name, found in self.found.items() for r in found.results(name, done)]
         return nodes + self._results_here(done)
 
     def apply(self, hosts: Mapping[str, HostSide]) -> None:
         """Remove everything under the cluster's lock, in one execution per node."""
         if self.progress.interrupted.is_set():
             return
-        if self._has_work_there:
+        if any(not found.is_empty for found in self.found.values()):
             primary = self.progress.cluster.primary_name
             try:
                 lock = self._locked(hosts[primary])
@@ -311,7 +281,7 @@ class Reset(Struct):
             if isinstance(answer, NodeError):
                 results.append(failed("reset", "files", answer, took))
             else:
-                results += answer.results(name, Outcome.CHANGED, took, restores=self.restores)
+                results += answer.results(name, Outcome.CHANGED, took)
         if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in results):
             results += self._clear_here()
         self.progress.end(REMOVE, results)
@@ -334,7 +304,7 @@ class Reset(Struct):
             if isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))
             else:
-                self.found[name] = answer
+                self.found[name] = replace(answer, restores=self.restores)
                 results.append(StepResult(name, "ask", "questions", Outcome.OK, "answered", took))
         jobs = running_nodes({name: found.jobs for name, found in self.found.items()})
         for job_id, names in jobs.items():
@@ -364,12 +334,14 @@ class Reset(Struct):
             inside = part.container is not None
             commands = leftovers_commands(cluster, removes=True, in_container=inside)
             side = host.inside(part.container) if part.container else host
-            first = (restore_command(cluster),) if self.restores and part.ports else ()
-            *restored, code, left = side.run_all([*first, *commands])
+            last = (restore_command(part.base, part.ports),) if self.restores and part.ports else ()
+            code, left, *restored = side.run_all([*commands, *last])
             done = SideLeftovers.read(part.container, code, left)
-            failed = [f"{RESTORE}: {r.outcome()}" for r in restored if not r.as_expected]
-            parts.append(replace(done, ports=part.ports, problems=(*failed, *done.problems)))
-        return NodeLeftovers(tuple(parts), {})
+            for each in (result for result in restored if not result.as_expected):
+                problem = f"could not {each.command.purpose}: {each.outcome()}"
+                done = replace(done, problems=(*done.problems, problem), ports=())
+            parts.append(done)
+        return NodeLeftovers(tuple(parts), {}, self.restores)
 
     def _clear_here(self) -> list[StepResult]:
         for path in self.here:
@@ -386,6 +358,14 @@ class Reset(Struct):
         if not texts:
             done, texts = Outcome.OK, ["nothing to remove on the control machine"]
         return [StepResult(HERE, "reset", "files", done, text) for text in texts]
+
+
+def restore_command(base: str, ports: Sequence[str]) -> Command:
+    """The command that sets ports of NPUs as they were: the last first, but addresses first."""
+    noted = (line.replace(":", "", 1).split() for line in reversed(ports))
+    ordered = sorted(noted, key=lambda words: words[2] != "ip")
+    calls = [port_call(i, what, value) for _, i, what, value in ordered if value != "none"]
+    return port_command(base, calls, "restore")
 
 
 def _all_ok(results: Sequence[StepResult]) -> bool:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
-from ascendboot.facts.installed import Installed, NftTable, base_script, firewall_table
-from ascendboot.facts.npu_ports import KEYWORDS, PortState, in_order
-from ascendboot.facts.npus import CALL_TIMEOUT_S
-from ascendboot.facts.query import Answered, Unanswered
+from ascendboot.facts.installed import Installed, NftTable, firewall_table
+from ascendboot.facts.npus import CALL_TIMEOUT_S, PORT_SETTINGS
+from ascendboot.facts.query import Unanswered
 from ascendboot.model import files
-from ascendboot.model.cluster import NpuPort
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite, write_script
 from ascendboot.value import Value
@@ -34,7 +32,7 @@ class Change(Value, kw_only=True):
     files: tuple[FileWrite, ...] = ()
     commands: tuple[Command, ...] = ()
     shown: tuple[str, ...] = ()
-    """Commands of the node's own tools that would run, for a plan."""
+    """Calls of the node's own tools in these commands, for a plan."""
 
 
 class Blocked(Value):
@@ -223,75 +221,43 @@ class Firewall(Step, kw_only=True):
         return Change(summary=f"the table inet {table} of nft {why}", commands=(change,))
 
 
-_BUSY_S = 20
-_LINK_S = 25
-_PORT_S = 60
-"""The longest that the calls for one port usually take, where each takes seconds."""
-
-
 class NpuNetwork(Step, kw_only=True):
     """The network ports of the node's NPUs are set as the inventory states."""
 
     name: str = "npu-network"
-    cluster: str
-    ports: tuple[NpuPort, ...]
+    ports: Mapping[int, Mapping[str, str]]
 
     def check(self, installed: Installed) -> StepState:
         """Satisfied by the same values on the devices and for their next boot."""
-        found = installed.ports
-        answers = found.value.states if isinstance(found, Answered) else {-1: found}
-        if silent := [each for each in answers.values() if isinstance(each, Unanswered)]:
-            return Blocked(silent[0].message, "Run setup again when the tool answers")
-        states = {i: each.value for i, each in answers.items() if isinstance(each, Answered)}
-        lines, shown, why_each = [], [], []
-        for port in in_order(self.ports, states) or self.ports:
-            wrong = states[port.device_id].wrong(port)
-            if wrong:
-                why_each.append(f"device {port.device_id}: {', '.join(wrong.values())}")
-            lines += _lines(port, states[port.device_id], wrong)
-            shown += [_call(port, kind) for kind, _ in port.settings if kind in wrong]
-        if not shown:
+        if isinstance(installed.ports, Unanswered):
+            return Blocked(installed.ports.message, "run setup again when the tool answers")
+        before, calls, why = list[str](), list[str](), list[str]()
+        for device_id, wanted in self.ports.items():
+            port = installed.ports.value[device_id]
+            if wrong := port.wrong(wanted):
+                why.append(f"device {device_id}: {', '.join(wrong.values())}")
+            # A new address can remove the gateway.
+            noted = dict.fromkeys((*wrong, *(("gateway",) if "ip" in wrong else ())))
+            before += [f"device {device_id}: {w} {port.now.get(w, 'none')}" for w in noted]
+            calls += [port_call(device_id, what, wanted[what]) for what in wrong]
+        if not calls:
             return Satisfied(f"{len(self.ports)} NPUs are set as stated, also for the next boot")
-        text = base_script(self.cluster) + _script("set")
-        command = write_script(
-            text,
-            purpose="set the network of the NPUs",
-            timeout_s=_LINK_S + _PORT_S * float(len(why_each)),
-            stdin="".join(f"{line}\n" for line in lines).encode(),
-        )
-        return Change(summary="; ".join(why_each), commands=(command,), shown=tuple(shown))
+        command = port_command(installed.base, (*before, *calls), "set")
+        return Change(summary="; ".join(why), commands=(command,), shown=tuple(calls))
 
 
-def restore_command(cluster: str) -> Command:
-    """The command that sets the ports as they were before `setup` first changed them."""
-    text = base_script(cluster) + _script("restore")
-    return write_script(text, purpose="restore the network of the NPUs", timeout_s=16.0 * _PORT_S)
+def port_call(device_id: int | str, what: str, value: str) -> str:
+    """The call of hccn_tool that sets something of a port."""
+    words = PORT_SETTINGS[what][0].format(*value.split("/"))
+    return f"hccn_tool -i {device_id} -{what} -s {words}"
 
 
-def _script(mode: str) -> str:
-    values = {"mode": mode, "busy_s": _BUSY_S, "link_s": _LINK_S, "call_s": CALL_TIMEOUT_S}
-    return script("setup-npu-ports.sh", **values)
-
-
-def _call(port: NpuPort, kind: str) -> str:
-    pairs = zip(KEYWORDS[kind], dict(port.settings)[kind], strict=True)
-    words = " ".join(f"{keyword} {value}" for keyword, value in pairs)
-    return f"hccn_tool -i {port.device_id} -{kind} -s {words}"
-
-
-def _lines(port: NpuPort, state: PortState, wrong: dict[str, str]) -> list[str]:
-    """What there is before, and what is to be set, as `setup-npu-ports.sh` reads it."""
-    # A new address can remove the gateway.
-    noted = dict.fromkeys((*wrong, *(["gateway"] if "ip" in wrong else [])))
-    before = [
-        f"{port.device_id} {kind} was {' '.join(state.values.get(kind, ('-',)))}" for kind in noted
-    ]
-    wanted = [
-        f"{port.device_id} {kind} set {' '.join(values)}"
-        for kind, values in port.settings
-        if kind in wrong
-    ]
-    return [*before, *wanted]
+def port_command(base: object, lines: Sequence[str], mode: str) -> Command:
+    """The command that makes these calls: `set` notes what was there, `restore` drops the note."""
+    text = script("setup-npu-ports.sh", b=base, mode=mode, call_s=CALL_TIMEOUT_S)
+    content, timeout_s = "".join(f"{line}\n" for line in lines), 60.0 + 12.0 * len(lines)
+    purpose = f"{mode} the network of the NPUs"
+    return write_script(text, purpose=purpose, timeout_s=timeout_s, stdin=content.encode())
 
 
 class CertificateFile(Step, kw_only=True):

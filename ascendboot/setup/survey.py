@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, npu_network, rank_table
@@ -13,15 +13,7 @@ from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
-from ascendboot.facts.node_facts import (
-    NodeFacts,
-    host_queries,
-    queries,
-    with_ports_set,
-    with_stated,
-    work_queries,
-)
-from ascendboot.facts.npu_ports import ports_fact
+from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
 from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, Node
@@ -70,12 +62,6 @@ def installed_fact(cluster: Cluster) -> Fact[Installed]:
     return Fact(installed_query(cluster.name, with_firewall=cluster.firewall), parse_installed)
 
 
-def installed_facts(cluster: Cluster, node: Node | None = None) -> dict[str, Fact[Any]]:
-    """The same, and with a node the ports of its NPUs: that is for its host side."""
-    ports = {"ports": ports_fact(node)} if node is not None and node.npu_ports else {}
-    return {"own": installed_fact(cluster), **ports}
-
-
 class Survey(Value, kw_only=True):
     """Reaches, queries and checks the nodes."""
 
@@ -115,7 +101,7 @@ class Survey(Value, kw_only=True):
         answers = self._query(hosts)
         nodes = {node.name: node for node in self.cluster.nodes}
         facts = ClusterFacts(
-            nodes={n: self._known(nodes[n], a.facts) for n, a in answers.items()},
+            nodes={n: with_stated(self.cluster, nodes[n], a.facts) for n, a in answers.items()},
             installed={n: a.installed for n, a in answers.items()},
             sshd_sides={n: a.sshd_side for n, a in answers.items() if a.sshd_side},
             unused_hosts={n: a.unused_host for n, a in answers.items() if a.unused_host},
@@ -125,10 +111,8 @@ class Survey(Value, kw_only=True):
         sides |= {name: answer.sides for name, answer in answers.items()}
         # For all that follows: steps compare nodes with those of the cluster.
         self.progress.cluster = self.cluster.with_leaves(leaves_by_lldp(self.cluster, facts.nodes))
-        return Surveyed(facts, sides, self._check(facts, sides, self._of_control(facts, sides)))
-
-    def _known(self, node: Node, facts: NodeFacts) -> NodeFacts:
-        return with_ports_set(node, with_stated(self.cluster, node, facts))
+        before = [*self._of_control(facts, sides), *self._of_ports(facts, sides)]
+        return Surveyed(facts, sides, self._check(facts, before))
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
@@ -189,11 +173,11 @@ class Survey(Value, kw_only=True):
         locks = self.locks if node == cluster.primary else None
         first = {"lock": locks.on_host} if locks is not None else {}
         of_code = self.sender.questions() if self.sender else {}
-        own, of_ports = installed_facts(cluster), installed_facts(cluster, node)
+        own = {"own": installed_fact(cluster)}
         of_host = {**queries(cluster, node), **of_code}
         if node.container is not None:
             of_host = host_queries(cluster, node)
-        answers = self.run_query(host, {**first, **of_host, **of_ports})
+        answers = self.run_query(host, {**first, **of_host, **own})
         if host.has_one_session:
             raise NodeError(host.node, host_checks.one_session(host.node).text)
         there = NodeAnswers(
@@ -252,36 +236,31 @@ class Survey(Value, kw_only=True):
             *host_checks.left_findings(self.left),
         ]
         affected = {*facts.installed} if self.rekeys else {*elsewhere} if self.take_over else set()
-        if affected:
-            probe = probe_below(base_script(self.cluster.name))
-            jobs = self.progress.for_each(
-                affected, lambda node: probe_result(sides[node.name].work.run(probe))
-            )
-            flag = "reset --node" if self.rekeys else "--take-over"
-            why = f"{flag} would replace the keys that it uses"
-            findings += host_checks.job_findings(running_nodes(jobs), why)
-        return findings
+        flag = "reset --node" if self.rekeys else "--take-over"
+        why = f"{flag} would replace the keys that it uses"
+        return [*findings, *self._of_jobs(host_checks.NEEDS_KEYS, affected, why, sides)]
 
-    def _of_ports(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
-        """What keeps setup from setting the network ports of NPUs; a running job does."""
-        stated = [node for node in self.cluster.nodes if node.npu_ports]
-        hosts = {n.name: facts.host_side(n.name) for n in stated if n.name in facts.installed}
-        findings = [*npu_network.npu_network_rules(self.cluster, facts.nodes, hosts)]
-        changing = {n.name for n in stated if n.name in hosts and npu_network.to_set(n, hosts)}
-        if changing:
-            probe = probe_below(base_script(self.cluster.name))
-            jobs = self.progress.for_each(
-                changing, lambda node: probe_result(sides[node.name].work.run(probe))
-            )
-            findings += npu_network.job_findings(running_nodes(jobs))
-        return findings
+    def _of_jobs(
+        self, id_: str, affected: Collection[str], why: str, sides: Mapping[str, Sides]
+    ) -> Iterable[Finding]:
+        """Jobs that run on these nodes."""
+        probe = probe_below(base_script(self.cluster.name))
+        jobs = self.progress.for_each(
+            affected, lambda node: probe_result(sides[node.name].work.run(probe))
+        )
+        return host_checks.job_findings(id_, running_nodes(jobs), why)
 
-    def _check(
-        self, facts: ClusterFacts, sides: Mapping[str, Sides], of_control: Sequence[Finding]
-    ) -> Context | None:
+    def _of_ports(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> Iterable[Finding]:
+        """What keeps setup from setting the network ports of NPUs."""
+        hosts = {name: facts.host_side(name) for name in facts.installed}
+        changing = npu_network.ports_to_set(self.cluster, hosts)
+        yield from npu_network.npu_network_rules(self.cluster, facts.nodes, hosts, changing)
+        yield from self._of_jobs(npu_network.IN_USE, changing, npu_network.NOT_AS_STATED, sides)
+
+    def _check(self, facts: ClusterFacts, before: Sequence[Finding]) -> Context | None:
         """Report all findings; the context for steps if none of them blocks."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
-        findings = [*of_control, *self._of_ports(facts, sides)]
+        findings = list(before)
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
         plan = None
@@ -304,7 +283,7 @@ class Survey(Value, kw_only=True):
 
 
 def installed_of(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
-    """What is installed on one side of a node, from the answers to `installed_facts`.
+    """What is installed on one side of a node, and on the host side how ports of NPUs are set.
 
     Raises:
         NodeError: that was not answered.

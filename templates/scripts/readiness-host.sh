@@ -9,8 +9,6 @@
 . processes.sh
 # shellcheck source=templates/scripts/vendor-tools.sh
 . vendor-tools.sh
-# shellcheck source=templates/scripts/npu-users.sh
-. npu-users.sh
 : "${call_s:?}"
 processes=$1 questions=$2 linked=$3 pods=$4; shift 4
 table=
@@ -19,7 +17,20 @@ elif locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
   query_vendor processes merged timeout -k 1 "$call_s" "$found" info
   table=$output
   counts_up "$table" || query_vendor mapping '' timeout -k 1 "$call_s" "$found" info -m
-  list_users "$table"
+  out=''; seen=' '
+  while IFS='|' read -r _ _ pid _; do
+    pid=${pid//[[:space:]]/}
+    case $pid in '' | *[!0-9]*) continue ;; esac
+    case $seen in *" $pid "*) continue ;; esac
+    seen+="$pid " id=
+    [ -e "/proc/$pid" ] || continue
+    while IFS= read -r -d '' entry; do
+      case $entry in ASCENDBOOT_JOB_ID=*) id=${entry#*=} ;; esac
+    done 2>/dev/null <"/proc/$pid/environ"
+    is_ours "$pid" || id=
+    words_of "$pid"
+    out+="$pid ${id:--} $words"$'\n'
+  done <<<"${table#*Process id}"
   section holders 0 "$out"
 else
   section processes 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'

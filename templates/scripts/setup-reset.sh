@@ -99,7 +99,7 @@ fi
 for path in "${foreign[@]}"; do printf 'foreign %q\n' "$path"; done
 if find_sshd; then echo "sshd $sshd"; fi
 if [ "$side" = host ] && [ -e "$b/npu-network.before" ]; then
-  while IFS= read -r line; do echo "npu $line"; done <"$b/npu-network.before"
+  while IFS= read -r line; do echo "port $line"; done <"$b/npu-network.before"
 fi
 if [ "$side" = host ] && list_table; then
   echo "firewall inet $table"

@@ -116,14 +116,15 @@ def test_conflicts_are_refused_before_the_first_change(operator: Operator) -> No
     path = stated(operator)
     operator.lab.fault("lab-2", "busy", device=1)
     busy = operator.setup(inventory=path)
-    assert (busy.code, "npu-network-busy" in errors(busy)) == (1, True)
+    assert (busy.code, "npu-network-unknown" in errors(busy)) == (1, True)
+    assert "hccn_tool is busy" in "".join(busy.details("blocked"))
     operator.lab.undo("lab-2", "busy", device=1)
 
     pid = operator.sh("lab-2", "sleep 600 </dev/null >/dev/null 2>&1 & echo $!").strip()
     operator.sh("lab-2", f"echo 1 {pid} >/usr/local/Ascend/lab/holders")
     used = operator.setup(inventory=path)
     assert errors(used) == {"npu-network-in-use"}
-    assert f"device 1 is used by pid {pid} (sleep 600)" in "".join(used.details("blocked"))
+    assert f"device 1 is used by pid {pid}, and the network" in "".join(used.details("blocked"))
     assert operator.on_all(LOOK) == before
     operator.sh("lab-2", f"kill {pid}; rm /usr/local/Ascend/lab/holders")
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -31,10 +31,9 @@ from ascendboot.setup.verify import Expectation
 from ascendboot.transport.api import Command, HostSide, Transport
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import asdict, replace
-from tests.fake_transport import Answer, FakeTransport, Rule
+from tests.fake_transport import Answer, FakeTransport, Rule, framed
 from tests.unit.checks import well
 
-TABLE = Path(__file__).parents[1] / "data/npu-smi-info/A2-24.1/usual.txt"
 BASE = "/var/lib/ascendboot/lab"
 WELL = "3 packets transmitted, 3 received, 0.00% packet loss"
 
@@ -145,30 +144,25 @@ class SimulatedNode:
         return Answer()
 
     def _of_ports(self, command: Command) -> Answer | str | None:
-        if command.purpose == "look at the ports of the NPUs":
-            return self._ports()
+        if command.purpose == "query the NPUs":
+            return Answer(framed(self._ports()))
         if command.purpose != "set the network of the NPUs":
             return None
         for line in command.stdin.decode().splitlines():
-            device_id, what, verb, *values = line.split()
-            if verb == "set":
-                self.ports[int(device_id)][what] = " ".join(values)
+            if line.startswith("hccn_tool "):
+                _, _, device_id, what, _, *words = line.split()
+                self.ports[int(device_id)][what[1:]] = " ".join(words[1::2])
         return Answer()
 
-    def _ports(self) -> str:
-        sections = {"uid": "0", "hccn_tool": "/usr/bin/hccn_tool", "holders": ""}
-        conf = []
+    def _ports(self) -> dict[str, str]:
+        sections, conf = {"hccn_tool": "/usr/bin/hccn_tool"}, []
         for device_id, port in self.ports.items():
             ip, mask = port["ip"].split()
             sections[f"{device_id}/ip"] = f"ipaddr:{ip}\nnetmask:{mask}"
             sections[f"{device_id}/gateway"] = f"default gateway:{port['gateway']}, Iface:eth0"
-            sections[f"{device_id}/process"] = "device hccp process: not exist"
             values = {"address": ip, "netmask": mask, "gateway": port["gateway"]}
             conf += [f"{name}_{device_id}={value}" for name, value in values.items()]
-        sections["hccn_conf"] = "\n".join(conf)
-        sections["processes"] = TABLE.read_text()
-        framed = {**sections, "end": ""}
-        return "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in framed.items())
+        return {**sections, "hccn_conf": "\n".join(conf)}
 
     def _own(self, *, with_nft: bool) -> str:
         lines = [f"base {BASE}"]

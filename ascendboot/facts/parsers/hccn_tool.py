@@ -117,7 +117,6 @@ KNOWN_LINES = {
     "gateway": re.compile(r"\s*(?:default )?gateway:"),
     "netdetect": re.compile(r"\s*netdetect addr"),
     "mtu": re.compile(r"\s*mtu:"),
-    "process": re.compile(r"\s*device hccp process:"),
 }
 """The beginnings of an answer's lines, by query."""
 _IP_EXPECTED = "ipaddr:ADDRESS and netmask:MASK"
@@ -214,7 +213,6 @@ _COUNTER = re.compile(r"([a-z][a-z0-9_]{0,63}):\s*([0-9]{1,20})")
 _STAT_EXPECTED = "packet statistics:, then NAME:NUMBER, each name once"
 _GATEWAY = re.compile(r"(?:default gateway:\s*([^\s,]+), Iface:\s*\S+|gateway:\s*(\S+))")
 _MTU = re.compile(r"mtu:\s*([0-9]{1,5})")
-_PROCESS = re.compile(r"device hccp process:\s*(exist|not exist)")
 _NETDETECT = re.compile(r"netdetect addr(?:ess)?:\s*(\S*)")
 
 
@@ -319,14 +317,6 @@ def parse_mtu(text: str, tool: str = "hccn_tool -mtu -g") -> int:
     expected = "mtu:BYTES"
     line = only_line(text, tool, expected, KNOWN_LINES["mtu"])
     return int(line.match(_MTU, tool, expected)[1])
-
-
-def parse_process(text: str, tool: str = "hccn_tool -process -g") -> bool:
-    """Whether HCCL's process on the device runs: a job uses the device, or has just ended."""
-    refuse_failure(text, tool)
-    expected = "device hccp process: exist or not exist"
-    line = only_line(text, tool, expected, KNOWN_LINES["process"])
-    return line.match(_PROCESS, tool, expected)[1] == "exist"
 
 
 # The form is that of lldptool (open-lldp): a heading per TLV, its values indented below.
