@@ -67,9 +67,6 @@ def left_findings(left: Iterable[Node]) -> finding.Findings:
         yield finding.warning("node-left", (node.name,), text, remedy)
 
 
-NEEDS_KEYS = "job-needs-keys"
-
-
 def job_findings(id_: str, jobs: Mapping[str, Collection[str]], why: str) -> finding.Findings:
     """Jobs, with the nodes where they run, that do not survive what setup would change."""
     for job_id, nodes in jobs.items():

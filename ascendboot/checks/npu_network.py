@@ -6,24 +6,21 @@ from collections.abc import Collection, Mapping
 
 from ascendboot.checks import finding
 from ascendboot.checks.devices import DRIVER
+from ascendboot.checks.hosts import job_findings
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import Cluster
 
-IN_USE = "npu-network-in-use"
-NOT_AS_STATED = "the network of the NPUs is not as stated"
+_IN_USE = "npu-network-in-use"
+_NOT_AS_STATED = "the network of the NPUs is not as stated"
 
 
 def ports_to_set(cluster: Cluster, hosts: Mapping[str, Installed]) -> dict[str, list[int]]:
     """By node the devices whose ports are not as stated, of nodes that answered."""
-    found: dict[str, list[int]] = {}
-    for node in cluster.nodes:
-        ports = value_of(hosts[node.name].ports) if node.name in hosts else None
-        for device_id, port in (ports or {}).items():
-            if port.wrong(node.npu_ports[device_id]):
-                found.setdefault(node.name, []).append(device_id)
-    return found
+    known = ((n, value_of(hosts[n.name].ports) or {}) for n in cluster.nodes if n.name in hosts)
+    wrong = ((n.name, i) for n, ports in known for i, p in ports.items() if p.wrong(n.npu_ports[i]))
+    return finding.grouped(wrong)
 
 
 def npu_network_rules(
@@ -31,8 +28,9 @@ def npu_network_rules(
     facts: Mapping[str, NodeFacts],
     hosts: Mapping[str, Installed],
     changing: Mapping[str, Collection[int]],
+    jobs: Mapping[str, Collection[str]],
 ) -> finding.Findings:
-    """Ports that are unknown or in use; `hosts` of host sides, `changing` of `ports_to_set`."""
+    """Ports that are unknown or in use; `changing` as `ports_to_set`, `jobs` run on those nodes."""
     for node in (node for node in cluster.nodes if node.name in hosts):
         yield from finding.unanswered("npu-network-unknown", node, hosts[node.name].ports, DRIVER)
         if node.name in changing:
@@ -40,5 +38,6 @@ def npu_network_rules(
             yield from finding.unanswered("npu-network-unknown", node, answer, DRIVER)
             users = ((p.pid, p.device_id) for p in value_of(answer) or () if p.device_id in ids)
             for pid, used in finding.grouped(users).items():
-                text = f"{finding.devices_are(used)} used by pid {pid}, and {NOT_AS_STATED}"
-                yield finding.error(IN_USE, (node.name,), text, "Wait for its end, or end it")
+                text = f"{finding.devices_are(used)} used by pid {pid}, and {_NOT_AS_STATED}"
+                yield finding.error(_IN_USE, (node.name,), text, "Wait for its end, or end it")
+    yield from job_findings(_IN_USE, jobs, _NOT_AS_STATED)

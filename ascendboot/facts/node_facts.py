@@ -372,10 +372,7 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     Reported facts stay: checks compare them with the inventory as usual. Only ports of NPUs
     that setup sets count as they will be then; a step compares them with what is there.
     """
-    return _with_ports_set(node, _filled(cluster, node, facts))
-
-
-def _filled(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
+    facts = _with_ports_set(node, facts)
     if cluster.facts != "stated" or not node.devices:
         return facts
     unread = (facts.npus, facts.device_networks)

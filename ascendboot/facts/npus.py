@@ -60,7 +60,6 @@ def _command(*words: str) -> Command:
     return read_script(_TEXT, *words, purpose="query the NPUs", timeout_s=200.0)
 
 
-COMMAND = _command()
 _SCRIPT = "the script that queries the NPUs"
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 
@@ -121,11 +120,13 @@ def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[st
     """
     used = tuple(str(device.device_id) for device in node.devices) if node else ()
     ports = node.npu_ports if node else {}
-    words = (*(("ports",) if ports else ()), *(("lldp", *used) if with_lldp else ()))
-    command = _command(*words)
+    command = _command(*(("ports",) if ports else ()), *(("lldp", *used) if with_lldp else ()))
 
     def fact(parse: Callable[[query.Sections], T], purpose: str) -> query.Fact[T]:
         return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)), purpose)
+
+    def of_table(parse: Callable[[str, npu_smi.DeviceIds], T], purpose: str) -> query.Fact[T]:
+        return fact(lambda sections: parse(*npu_smi_table(sections, "table")), purpose)
 
     neighbours = {"neighbours": fact(_neighbours, "read the LLDP neighbours of the NPUs")}
     of_ports = {"ports": fact(partial(_ports, ports), "read the network ports of the NPUs")}
@@ -134,13 +135,13 @@ def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[st
         "npu_list": fact(
             lambda s: npu_smi.parse_list(npu_smi_output(s, "list", npu_smi.LIST)), "count the NPUs"
         ),
-        "health": fact(_health, "read the health of the NPUs"),
-        "free_memory": fact(_free_memory, "read the free memory of the NPUs"),
+        "health": of_table(npu_smi.parse_health, "read the health of the NPUs"),
+        "free_memory": of_table(npu_smi.parse_free_memory, "read the free memory of the NPUs"),
+        "npu_processes": of_table(_processes, "list the processes on the NPUs"),
         "super_pods": fact(_super_pods, "read the super pods"),
         "unknown_lines": fact(_unknown_lines, "read the tools' lines"),
         "root_info": fact(_root_info, f"read {ROOT_INFO}"),
         "device_networks": fact(_device_networks, "read the network of the devices"),
-        "npu_processes": fact(_processes, "list the processes on the NPUs"),
         **(neighbours if with_lldp else {}),
         **(of_ports if ports else {}),
     }
@@ -193,17 +194,16 @@ def hccn_tool_answer(
 
     `call_s` is the time limit of the call in seconds.
     """
-    purpose = f"{_HCCN_TOOL[what][0]} of device {device_id}"
-    return query.attempt(purpose, partial(_hccn_tool_value, sections, device_id, what, call_s))
+    purpose, parse = _HCCN_TOOL[what]
+    tool = f"hccn_tool -i {device_id} -{what} -g"
+    section = sections.get(f"{device_id}/{what}")
 
+    def answer() -> Any:  # noqa: ANN401 - whatever the parser returns
+        if section is None and "hccn_tool" in sections:
+            sections.text("hccn_tool")  # It raises the error if the tool is missing.
+        return parse(hccn_tool_output(section, tool, call_s), tool)
 
-def _hccn_tool_value(
-    sections: query.Sections, device_id: int, what: str, call_s: int = CALL_TIMEOUT_S
-) -> Any:  # noqa: ANN401 - whatever the parser returns
-    tool, section = f"hccn_tool -i {device_id} -{what} -g", sections.get(f"{device_id}/{what}")
-    if section is None and "hccn_tool" in sections:
-        sections.text("hccn_tool")  # It raises the error if the tool is missing.
-    return _HCCN_TOOL[what][1](hccn_tool_output(section, tool, call_s), tool)
+    return query.attempt(f"{purpose} of device {device_id}", answer)
 
 
 def hccn_tool_answers(sections: query.Sections, what: str) -> dict[int, query.Answer[Any]]:
@@ -223,18 +223,8 @@ def _npus(sections: query.Sections) -> npu_smi.NpuMap:
     return npu_smi.parse_mapping(npu_smi_output(sections, "mapping", npu_smi.MAPPING))
 
 
-def _health(sections: query.Sections) -> Mapping[int, str]:
-    table = npu_smi_output(sections, "table", npu_smi.TOOL)
-    return npu_smi.parse_health(table, _npus(sections).device_ids)
-
-
-def _free_memory(sections: query.Sections) -> Mapping[int, int]:
-    table = npu_smi_output(sections, "table", npu_smi.TOOL)
-    return npu_smi.parse_free_memory(table, _npus(sections).device_ids)
-
-
-def _processes(sections: query.Sections) -> tuple[npu_smi.NpuProcess, ...]:
-    processes = npu_smi.parse_table(*npu_smi_table(sections, "table")).processes
+def _processes(table: str, ids: npu_smi.DeviceIds) -> tuple[npu_smi.NpuProcess, ...]:
+    processes = npu_smi.parse_table(table, ids).processes
     if processes is None:
         raise ToolError(f"{npu_smi.TOOL} prints no table of processes")
     return processes
@@ -286,21 +276,24 @@ def _neighbours(sections: query.Sections) -> Mapping[int, query.Answer[hccn_tool
 def _ports(
     stated: Mapping[int, Mapping[str, str]], sections: query.Sections
 ) -> Mapping[int, NpuPort]:
+    sections.text("hccn_tool")  # It raises the error if the tool is missing.
     if "root_info" in sections:
         raise ToolError("hccn_tool of a 950 sets no addresses")
-    has_file = sections["hccn_conf"].exit_code != 127  # noqa: PLR2004 - there is none yet
-    conf = hccn_tool.parse_settings(sections.text("hccn_conf")) if has_file else {}
+    conf = hccn_tool.parse_settings(sections.text("hccn_conf")) if "hccn_conf" in sections else {}
     ports = {}
     for device_id, wanted in stated.items():
-        kinds = dict.fromkeys(("ip", "gateway", *wanted))
-        answers = {what: _hccn_tool_value(sections, device_id, what) for what in kinds}
-        written = conf.get(device_id, {})
+        now, written = dict[str, str](), conf.get(device_id, {})
+        for what in dict.fromkeys(("ip", "gateway", *wanted)):
+            answer = hccn_tool_answer(sections, device_id, what)
+            if isinstance(answer, query.Unanswered):
+                raise ToolError(answer.why)
+            if text := _as_set(answer.value):
+                now[what] = text
         at_boot = {
             what: "/".join(written.get(name, "") for name in names)
             for what, (_, names) in PORT_SETTINGS.items()
             if names[0] in written
         }
-        now = {what: text for what, answer in answers.items() if (text := _as_set(answer))}
         ports[device_id] = NpuPort(now, at_boot)
     return ports
 

@@ -13,8 +13,6 @@ from ascendboot.model.cluster import Node
 from ascendboot.model.names import fold
 from ascendboot.value import replace
 
-Port = Mapping[str, str]
-
 
 def with_ports(sheet: Sheet, entries: Sequence[Entry], nodes: Sequence[Node]) -> tuple[Node, ...]:
     """The nodes with the ports that `npu_network` states; reports the first problem of each."""
@@ -25,8 +23,8 @@ def with_ports(sheet: Sheet, entries: Sequence[Entry], nodes: Sequence[Node]) ->
         if network is not None:
             place = (network, entry.mark_of("npu_network"), list[Node]())
             stated.setdefault(id(network), place)[2].extend(by_name[n] for n in entry.names)
-    first: dict[int, Port] = {}
-    ports: dict[str, dict[int, Port]] = {}
+    first: dict[int, Mapping[str, str]] = {}
+    ports: dict[str, dict[int, Mapping[str, str]]] = {}
     for network, mark, of_place in stated.values():
         for name, device_id, port in _ports(sheet, network, mark, of_place):
             key, problem = _problem(port, first.get(device_id, port))
@@ -43,11 +41,11 @@ def with_ports(sheet: Sheet, entries: Sequence[Entry], nodes: Sequence[Node]) ->
 
 def _ports(
     sheet: Sheet, network: NpuNetworkKeys, mark: Mark, nodes: Sequence[Node]
-) -> Iterator[tuple[str, int, Port]]:
+) -> Iterator[tuple[str, int, Mapping[str, str]]]:
     """Node, device id and port of each device of the nodes that share one `npu_network`."""
     stated = network.model_dump(exclude_none=True)
     plain = ("mtu", "tls")
-    others: Port = {key: str(int(stated.pop(key))) for key in plain if key in stated}
+    others: dict[str, str] = {key: str(int(stated.pop(key))) for key in plain if key in stated}
     netmask, found = stated.pop("netmask"), {key: values.expand(stated[key]) for key in stated}
     each = max(1, len(found["address"]) // len(nodes))
     ids = [[d.device_id for d in n.devices] or range(n.device_count or each) for n in nodes]
@@ -66,13 +64,12 @@ def _ports(
         yield nodes[row].name, device_id, {"ip": ip, **port, **others}
 
 
-def _problem(port: Port, first: Port) -> tuple[str, str]:
+def _problem(port: Mapping[str, str], first: Mapping[str, str]) -> tuple[str, str]:
     """The key of what is wrong with a port, and why.
 
     `first`: the first port with the same device id, for HCCL connects these.
     """
-    text = f"{port['ip']} is not the IPv4 address of one machine with its netmask; write for "
-    unfit = ("address", f"{text}example 10.20.1.1 and 255.255.0.0")
+    unfit = ("address", f"{port['ip']} is not the IPv4 address of one machine; correct it")
     try:
         own, other = IPv4Interface(port["ip"]), IPv4Interface(first["ip"])
     except ValueError:

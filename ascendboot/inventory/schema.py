@@ -56,9 +56,6 @@ class NpuNetworkKeys(Keys):
     mtu: values.Mtu | None = None
 
 
-NpuMapping = Annotated[NpuNetworkKeys, Kind("a mapping with address and netmask")]
-
-
 class NodeKeys(Keys):
     """What a node may have; `defaults` and every group may have it too."""
 
@@ -73,7 +70,7 @@ class NodeKeys(Keys):
     container: values.Container | None = None
     engine: model.Engine = "auto"
     devices: Devices | None = None
-    npu_network: NpuMapping | None = None
+    npu_network: Annotated[NpuNetworkKeys, Kind("a mapping with address and netmask")] | None = None
     interface: values.Interface | None = None
     leaf: values.Leaves | None = None
     env: values.Environment = {}

@@ -14,7 +14,7 @@ from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.errors import NodeError
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.npus import npu_queries
-from ascendboot.facts.query import Fact, answer_to, value_of
+from ascendboot.facts.query import answer_to, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
@@ -22,7 +22,7 @@ from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
 from ascendboot.setup.steps import Blocked, Change, NpuNetwork, Satisfied, Step, StepState
-from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact, installed_of
+from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
 from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
 from ascendboot.templates import script
@@ -155,13 +155,16 @@ def _apply_side(
     if not changes or any(isinstance(state, Blocked) for _, state in before):
         return side, [result for result, _ in before]
     began = time.monotonic()
-    queries: dict[str, Fact[Any]] = {"own": installed_fact(context.cluster)}
-    if any(isinstance(step, NpuNetwork) for _, step in side.steps):
-        queries["ports"] = npu_queries(node)["ports"]
-    commands = [*_commands(side.installed, changes), *(fact.command for fact in queries.values())]
-    done = list(side.transport.run_all(commands))
-    answers = {name: answer_to(fact, done.pop()) for name, fact in reversed(queries.items())}
-    side = replace(side, installed=installed_of(node, answers))
+    query = installed_fact(context.cluster)
+    of_ports = [
+        npu_queries(node)["ports"] for _, each in side.steps if isinstance(each, NpuNetwork)
+    ]
+    again = (*(fact.command for fact in of_ports), query.command)
+    *done, last = side.transport.run_all([*_commands(side.installed, changes), *again])
+    side = replace(side, installed=query.parse(last))
+    for fact in of_ports:
+        ports = answer_to(fact, done.pop())
+        side = replace(side, installed=replace(side.installed, ports=ports))
     took = time.monotonic() - began
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
     return side, [

@@ -56,6 +56,8 @@ class SideLeftovers(Value):
     """What could not be removed."""
     ports: tuple[str, ...] = ()
     """`device ID: WHAT VALUE`: what ports of NPUs had before setup; `none` where none was set."""
+    restores: bool = False
+    """The ports of NPUs are set as they were before setup; otherwise reset only shows that."""
 
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
@@ -81,7 +83,7 @@ class SideLeftovers(Value):
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
         parts = (self.files, self.has_empty, self.code_files, self.table)
-        return self.sshd is None and not any(parts)
+        return self.sshd is None and not any(parts) and not (self.restores and self.ports)
 
     def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
         """What was or would be removed."""
@@ -98,7 +100,13 @@ class SideLeftovers(Value):
         if self.files or self.has_empty:
             words = f"{self.base}{place} {would}removed, {self.files} files of ascendboot"
             removed.append(("files", words))
+        before = f"what was there before: {'; '.join(self.ports)}"
+        if self.ports and self.restores:
+            removed.append(("npu-network", f"the network of the NPUs {would}set to {before}"))
         results = [StepResult(node, "reset", step, done, words, took) for step, words in removed]
+        if self.ports and not self.restores:
+            words = f"the network of the NPUs stays; reset --npu-network restores {before}"
+            results.append(StepResult(node, "reset", "npu-network", Outcome.OK, words, took))
         remedy = "keep what is wanted and remove the rest by hand"
         cause = Finding("not-ours", "warning", (node,), "", remedy)
         for step, paths, where in (
@@ -122,29 +130,15 @@ class NodeLeftovers(Value):
 
     parts: tuple[SideLeftovers, ...]
     jobs: dict[str, JobProbe]
-    restores: bool = False
-    """The ports of NPUs are set as they were before setup; otherwise reset only shows that."""
-
-    @property
-    def ports(self) -> tuple[str, ...]:
-        """What ports of NPUs had before setup; only the host side has that."""
-        return tuple(line for part in self.parts for line in part.ports)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to remove or restore."""
-        return all(part.is_empty for part in self.parts) and not (self.restores and self.ports)
+        """Whether there is nothing to remove."""
+        return all(part.is_empty for part in self.parts)
 
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        if self.ports:
-            how = "would be set" if done is Outcome.WOULD_CHANGE else "set"
-            how = f"{how} as before, but what was none stays" if self.restores else "stays"
-            how += "" if self.restores else "; reset --npu-network restores what was there before"
-            words = f"the network of the NPUs {how}: {'; '.join(self.ports)}"
-            state = done if self.restores else Outcome.OK
-            results.append(StepResult(node, "reset", "npu-network", state, words, took))
         steps = {"sshd", "firewall", "files", "code", "npu-network"}
         if not any(result.step in steps for result in results):
             words = "nothing of ascendboot is here"
@@ -234,7 +228,7 @@ class Reset(Struct):
     former: Mapping[str, Node]
     """Nodes that had another container at the last setup, as they were then."""
     restores: bool = False
-    """As in `NodeLeftovers`."""
+    """As in `SideLeftovers`."""
     found: dict[str, NodeLeftovers] = field(default_factory=dict)
 
     @property
@@ -304,7 +298,8 @@ class Reset(Struct):
             if isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))
             else:
-                self.found[name] = replace(answer, restores=self.restores)
+                parts = tuple(replace(part, restores=self.restores) for part in answer.parts)
+                self.found[name] = replace(answer, parts=parts)
                 results.append(StepResult(name, "ask", "questions", Outcome.OK, "answered", took))
         jobs = running_nodes({name: found.jobs for name, found in self.found.items()})
         for job_id, names in jobs.items():
@@ -334,14 +329,14 @@ class Reset(Struct):
             inside = part.container is not None
             commands = leftovers_commands(cluster, removes=True, in_container=inside)
             side = host.inside(part.container) if part.container else host
-            last = (restore_command(part.base, part.ports),) if self.restores and part.ports else ()
+            last = (restore_command(part.base, part.ports),) if part.restores and part.ports else ()
             code, left, *restored = side.run_all([*commands, *last])
             done = SideLeftovers.read(part.container, code, left)
-            for each in (result for result in restored if not result.as_expected):
-                problem = f"could not {each.command.purpose}: {each.outcome()}"
-                done = replace(done, problems=(*done.problems, problem), ports=())
-            parts.append(done)
-        return NodeLeftovers(tuple(parts), {}, self.restores)
+            bad = [result for result in restored if not result.as_expected]
+            lost = (f"could not {r.command.purpose}: {r.outcome()}" for r in bad)
+            problems, restores = (*done.problems, *lost), part.restores and not bad
+            parts.append(replace(done, problems=problems, restores=restores))
+        return NodeLeftovers(tuple(parts), {})
 
     def _clear_here(self) -> list[StepResult]:
         for path in self.here:

@@ -183,7 +183,7 @@ class Survey(Value, kw_only=True):
         there = NodeAnswers(
             NodeFacts.from_answers(node.name, answers),
             Sides(host, host),
-            installed_of(node, answers),
+            _installed(node, answers),
             lock=held_lock(node.name, answers["lock"]) if locks is not None else Lock(),
             old_container=self._old_container(node, host),
         )
@@ -202,7 +202,7 @@ class Survey(Value, kw_only=True):
             there,
             facts=NodeFacts.from_answers(node.name, {**of_work, **answers}),
             sides=Sides(host, work),
-            installed=installed_of(node, of_work),
+            installed=_installed(node, of_work),
             lock=lock,
             sshd_side=there.installed if has_sshd else None,
             unused_host=None if has_sshd else there.installed,
@@ -238,24 +238,26 @@ class Survey(Value, kw_only=True):
         affected = {*facts.installed} if self.rekeys else {*elsewhere} if self.take_over else set()
         flag = "reset --node" if self.rekeys else "--take-over"
         why = f"{flag} would replace the keys that it uses"
-        return [*findings, *self._of_jobs(host_checks.NEEDS_KEYS, affected, why, sides)]
+        jobs = self._jobs_on(affected, sides)
+        return [*findings, *host_checks.job_findings("job-needs-keys", jobs, why)]
 
-    def _of_jobs(
-        self, id_: str, affected: Collection[str], why: str, sides: Mapping[str, Sides]
-    ) -> Iterable[Finding]:
-        """Jobs that run on these nodes."""
+    def _jobs_on(
+        self, affected: Collection[str], sides: Mapping[str, Sides]
+    ) -> Mapping[str, Sequence[str]]:
+        """The jobs that run on these nodes, each with its nodes."""
         probe = probe_below(base_script(self.cluster.name))
-        jobs = self.progress.for_each(
-            affected, lambda node: probe_result(sides[node.name].work.run(probe))
+        return running_nodes(
+            self.progress.for_each(
+                affected, lambda node: probe_result(sides[node.name].work.run(probe))
+            )
         )
-        return host_checks.job_findings(id_, running_nodes(jobs), why)
 
     def _of_ports(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> Iterable[Finding]:
         """What keeps setup from setting the network ports of NPUs."""
         hosts = {name: facts.host_side(name) for name in facts.installed}
         changing = npu_network.ports_to_set(self.cluster, hosts)
-        yield from npu_network.npu_network_rules(self.cluster, facts.nodes, hosts, changing)
-        yield from self._of_jobs(npu_network.IN_USE, changing, npu_network.NOT_AS_STATED, sides)
+        jobs = self._jobs_on(changing, sides)
+        return npu_network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
 
     def _check(self, facts: ClusterFacts, before: Sequence[Finding]) -> Context | None:
         """Report all findings; the context for steps if none of them blocks."""
@@ -282,12 +284,7 @@ class Survey(Value, kw_only=True):
         return Context(cluster=self.cluster, plan=plan, facts=facts, authority=by, control=control)
 
 
-def installed_of(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
-    """What is installed on one side of a node, and on the host side how ports of NPUs are set.
-
-    Raises:
-        NodeError: that was not answered.
-    """
+def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
     answer: Answer[Installed] = answers["own"]
     if isinstance(answer, Unanswered):
         raise NodeError(node.name, answer.message)

@@ -11,7 +11,7 @@
 more=
 if [ "${1-}" = ports ]; then
   more='gateway netdetect mtu'; shift
-  content hccn_conf /etc/hccn.conf
+  [ ! -e /etc/hccn.conf ] || content hccn_conf /etc/hccn.conf
 fi
 npu_smi=
 if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then

@@ -59,7 +59,7 @@ def test_what_keeps_ports_from_being_set(ports: Any, processes: Any, expected: l
     cluster = well.cluster(well.node(1, npu_ports={0: WANTED}))
     hosts = {"lab-1": Installed(PurePosixPath("/b"), ports=ports)}
     there = {"lab-1": well.facts(1, npu_processes=processes)}
-    rules = npu_network_rules(cluster, there, hosts, ports_to_set(cluster, hosts))
+    rules = npu_network_rules(cluster, there, hosts, ports_to_set(cluster, hosts), {})
     assert [f"{each.id}: {each.text}" for each in rules] == [f"npu-network-{e}" for e in expected]
 
 
