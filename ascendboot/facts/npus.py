@@ -19,8 +19,7 @@ T = TypeVar("T")
 
 _FORMS = {
     "mapping": ("npu-smi info -m", npu_smi.OF_MAPPING),
-    "list": ("npu-smi info -l", npu_smi.OF_LIST),
-    "spod": ("npu-smi info -t spod-info", npu_smi.OF_LIST),
+    "spod": ("npu-smi info -t spod-info", npu_smi.OF_SPOD),
     **{what: (f"hccn_tool -{what} -g", known) for what, known in hccn_tool.KNOWN_LINES.items()},
 }
 """Maps a section, or the part of its name after the device id, to the call and its known lines."""
@@ -132,9 +131,6 @@ def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[st
     of_ports = {"ports": fact(partial(_ports, ports), "read the network ports of the NPUs")}
     return {
         "npus": fact(_npus, "list the NPUs"),
-        "npu_list": fact(
-            lambda s: npu_smi.parse_list(npu_smi_output(s, "list", npu_smi.LIST)), "count the NPUs"
-        ),
         "health": of_table(npu_smi.parse_health, "read the health of the NPUs"),
         "free_memory": of_table(npu_smi.parse_free_memory, "read the free memory of the NPUs"),
         "npu_processes": of_table(_processes, "list the processes on the NPUs"),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, ip_address
 
-from ascendboot.inventory import values
 from ascendboot.inventory.nodes import Entry
 from ascendboot.inventory.schema import NpuNetworkKeys
 from ascendboot.inventory.yaml import Mark, Sheet
 from ascendboot.model.cluster import Node
-from ascendboot.model.names import fold
+from ascendboot.model.names import expand, fold
 from ascendboot.value import replace
 
 
@@ -46,7 +45,7 @@ def _ports(
     stated = network.model_dump(exclude_none=True)
     plain = ("mtu", "tls")
     others: dict[str, str] = {key: str(int(stated.pop(key))) for key in plain if key in stated}
-    netmask, found = stated.pop("netmask"), {key: values.expand(stated[key]) for key in stated}
+    netmask, found = stated.pop("netmask"), {key: expand(stated[key]) for key in stated}
     each = max(1, len(found["address"]) // len(nodes))
     ids = [[d.device_id for d in n.devices] or range(n.device_count or each) for n in nodes]
     places = [(row, device_id) for row, of_node in enumerate(ids) for device_id in of_node]
@@ -78,7 +77,7 @@ def _problem(port: Mapping[str, str], first: Mapping[str, str]) -> tuple[str, st
     if own.ip in ends or own.with_netmask != port["ip"]:
         return unfit
     gateway = port.get("gateway")
-    if gateway is not None and values.ip_of(gateway) not in own.network:
+    if gateway is not None and ip_address(gateway) not in own.network:
         text = f"the gateway {gateway} is not another machine in {own.network}"
         return "gateway", f"{text}, the network of {own.ip}; state one"
     if own.network != other.network and not (gateway and "gateway" in first):

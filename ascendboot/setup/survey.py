@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ascendboot.checks import containers, devices, launchers, network, npu_network, rank_table
+from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
 from ascendboot.checks.finding import Finding, in_order
 from ascendboot.errors import NodeError
@@ -255,9 +255,9 @@ class Survey(Value, kw_only=True):
     def _of_ports(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> Iterable[Finding]:
         """What keeps setup from setting the network ports of NPUs."""
         hosts = {name: facts.host_side(name) for name in facts.installed}
-        changing = npu_network.ports_to_set(self.cluster, hosts)
+        changing = network.ports_to_set(self.cluster, hosts)
         jobs = self._jobs_on(changing, sides)
-        return npu_network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
+        return network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
 
     def _check(self, facts: ClusterFacts, before: Sequence[Finding]) -> Context | None:
         """Report all findings; the context for steps if none of them blocks."""

@@ -61,7 +61,6 @@ def test_ports_are_set_repaired_and_restored(operator: Operator) -> None:
     assert [o[0] for o in ended.outcomes("changed") if o[1] == STEP] == ["lab-1", "lab-2"]
     table = operator.sh("lab-1", f"cat {BASE}/resources/*.json")
     assert f'"device_ip": "{address(operator, 2, 201)}"' in table
-    # From this the driver sets the ports when the server starts.
     conf = set(operator.sh("lab-2", "cat /etc/hccn.conf").splitlines())
     assert {f"address_0={set_ips[1]}", f"netmask_0={mask}", "mtu_1=1400"} <= conf
     assert "3 received" in operator.sh("lab-1", f"{HCCN} -i 0 -ping -g address {set_ips[1]}")
@@ -96,14 +95,12 @@ def test_ports_are_set_repaired_and_restored(operator: Operator) -> None:
 def test_conflicts_are_refused_before_the_first_change(operator: Operator) -> None:
     before = operator.on_all(LOOK)
     foreign = operator.setup(inventory=stated(operator, gateway="10.0.0.1"))
-    assert (foreign.code, "ports.yaml:" in foreign.err) == (2, True)
-    assert "lab-1 device 0: the gateway 10.0.0.1 is not another machine in " in foreign.err
-
+    wrong = "network.gateway: lab-1 device 0: the gateway 10.0.0.1 is not another machine in "
+    assert (foreign.code, wrong in foreign.err) == (2, True)
     path = stated(operator)
     operator.lab.fault("lab-2", "busy", device=1)
     busy = operator.setup(inventory=path)
-    assert (busy.code, "npu-network-unknown" in errors(busy)) == (1, True)
-    assert "hccn_tool is busy" in "".join(busy.details("blocked"))
+    assert errors(busy) >= {"npu-network-unknown"}, busy.err
     operator.lab.undo("lab-2", "busy", device=1)
 
     pid = operator.sh("lab-2", "sleep 600 </dev/null >/dev/null 2>&1 & echo $!").strip()

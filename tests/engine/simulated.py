@@ -148,10 +148,9 @@ class SimulatedNode:
             return Answer(framed(self._ports()))
         if command.purpose != "set the network of the NPUs":
             return None
-        for line in command.stdin.decode().splitlines():
-            if line.startswith("hccn_tool "):
-                _, _, device_id, what, _, *words = line.split()
-                self.ports[int(device_id)][what[1:]] = " ".join(words[1::2])
+        form = r"^hccn_tool -i (\d+) -(\w+) -s \S+ (\S+)(?: netmask)?( \S+)?$"
+        for device_id, what, *values in re.findall(form, command.stdin.decode(), re.MULTILINE):
+            self.ports[int(device_id)][what] = "".join(values)
         return Answer()
 
     def _ports(self) -> dict[str, str]:
