@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from ascendboot.checks.creation import creation_findings, pending
 from ascendboot.checks.finding import Finding, Findings, Level, error, unanswered, warning
 from ascendboot.facts.container import ENGINES, PROGRAMS
 from ascendboot.facts.derive import answered_nodes
@@ -23,6 +24,9 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
     for node, node_facts in answered_nodes(cluster, facts):
         if node.container is None:
             continue
+        yield from creation_findings(cluster, node, node_facts)
+        if pending(cluster, node, node_facts) is not None:
+            continue  # setup creates or starts it first
         yield from obstacles(node, node_facts.container)
         engines = value_of(node_facts.container)
         found = engines.container if engines else None
@@ -75,7 +79,9 @@ def obstacles(node: Node, answer: Answer[Engines]) -> Findings:
         named = ", ".join(engines.names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         there = f"there are {named}" if named else "there is none at all"
         remedy = "Start it, or correct `container`"
-        if node.ssh.user != "root" and node.engine != "docker":
+        if node.creation is not None:
+            remedy = "Run setup, which creates it"
+        elif node.ssh.user != "root" and node.engine != "docker":
             remedy += f", or log in as the user who started it: {OWN_ONLY}"
         text = f"there is no container {name}; {there}"
         yield error("container-absent", (node.name,), text, remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
@@ -20,7 +21,7 @@ from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_ab
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.templates import script
 from ascendboot.transport.api import HANGS, Result, read_script
-from ascendboot.value import replace
+from ascendboot.value import Value, replace
 
 _CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20
@@ -70,6 +71,68 @@ def container_exec(node: Node, answer: Answer[system.Engines]) -> ContainerExec 
     if node.container is None or container is None or not container.is_ready:
         return None
     return ContainerExec(container.engine, node.container)
+
+
+DRIVER: Final = (
+    *("/usr/local/Ascend/driver", "/usr/local/dcmi", "/usr/local/bin/npu-smi"),
+    *("/usr/local/sbin/npu-smi", "/etc/ascend_install.info", "/etc/hccn.conf"),
+)
+"""What a container mounts of the driver, where it exists."""
+BY_RUNTIME: Final = ("/usr/local/Ascend/driver", "/etc/ascend_install.info", "/etc/hccn.conf")
+"""The part of it that ascend-docker-runtime does not mount by its base.list; from Rec SDK's images
+(docker/OVERVIEW.md), with the addresses of the NPUs."""
+DRIVER_OF_950: Final = (
+    *("/etc/hccl_rootinfo.json", "/lib/route.conf", "/usr/lib64/libummu*", "/usr/lib64/liburma*"),
+    *("/usr/lib64/urma", "/usr/lib64/libnl*", "/usr/bin/urma_admin", "/usr/bin/urma_perftest"),
+    "/usr/bin/urma_ping",
+)
+"""What it mounts besides on a 950: ub_driver.list of ascend-docker-runtime, and vllm-ascend."""
+DEVICES_OF_950: Final = ("/dev/ummu", "/dev/uburma")
+MANAGERS: Final = ("davinci_manager", "devmm_svm", "hisi_hdc")
+"""Device nodes that every NPU needs besides its own; a 950 has no devmm_svm."""
+
+
+class Premises(Value):
+    """What a container that setup creates needs on the host side."""
+
+    images: Mapping[str, bool]
+    """By the path of each engine there: whether it has the image."""
+    places: tuple[str, ...]
+    """The existing ones of all paths that may be needed, in their order."""
+
+
+def premises_query(node: Node) -> dict[str, Fact[Premises]]:
+    """The query for what creating the node's container needs, by the name of its fact."""
+    made = node.creation
+    if made is None:
+        return {}
+    engines = ENGINES[node.engine]
+    sources = (mount.split(":")[0] for mount in made.mounts)
+    places = (
+        *("/dev/davinci[0-9]*", *(f"/dev/{name}" for name in MANAGERS), *DEVICES_OF_950),
+        *(*DRIVER, *DRIVER_OF_950),
+        *(re.sub(r"([\\*?\[])", r"\\\1", source) for source in sources),
+    )
+    command = read_script(
+        script("facts-container-premises.sh", limit_s=_LIMIT_S),
+        *(made.image, f"{len(engines)}", *engines, *places),
+        purpose=f"look for what the container {node.container} needs",
+        timeout_s=3.0 * _LIMIT_S,
+    )
+    return {"premises": Fact(command, _premises)}
+
+
+def _premises(result: Result) -> Premises:
+    sections = Sections(result, _CONTAINER_SCRIPT)
+    there = [engine for engine in ENGINES["auto"] if engine in sections]
+    images = {
+        system.parse_path(sections.text(engine), f"path of {engine}"): (
+            sections[f"{engine}/image"].exit_code == 0
+        )
+        for engine in there
+    }
+    places = (line for line in sections.text("places").split("\n") if line)
+    return Premises(images, tuple(dict.fromkeys(places)))
 
 
 def _engines(result: Result) -> system.Engines:

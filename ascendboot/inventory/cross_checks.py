@@ -16,7 +16,7 @@ from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env, why_not_value
 from ascendboot.inventory.messages import did_you_mean
 from ascendboot.inventory.nodes import Entry
-from ascendboot.inventory.schema import InventoryKeys
+from ascendboot.inventory.schema import ContainerKeys, InventoryKeys
 from ascendboot.inventory.values import ENV_NAME, is_match
 from ascendboot.inventory.yaml import Location, Mark, Sheet
 from ascendboot.model.cluster import LAUNCHER_NAMES, Node, ResourceMode, has_meeting_port
@@ -31,6 +31,9 @@ _NOT_HERE = {
     "ASCEND_VISIBLE_DEVICES": "the container runtime reads it when a container is made, ranks "
     "never do; remove it",
     "ASCEND_DEVICE_ID": "ascendboot tells every rank its DEVICE_ID; remove it",
+}
+_NOT_OF_CONTAINERS = {
+    "ASCEND_VISIBLE_DEVICES": "ascendboot sets it by `runtime` and `devices`; remove it",
 }
 _ADDRESS = "HCCL_IF_IP"
 _UNDER_ENV = "; other variables belong under `env`"
@@ -119,6 +122,34 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
                     sheet.report(entry.mark, conflict.text)
     _report_shared_address(sheet, entries)
     _report_handed_on(sheet, keys, entries)
+
+
+def report_containers(sheet: Sheet, entries: Sequence[Entry]) -> None:
+    """Report keys of containers that contradict each other, each place once."""
+    problems: dict[str, tuple[Mark, str]] = {}
+    for entry in entries:
+        mark, made = entry.mark_of("container"), entry.container_keys
+        for location, text in _of_container(made, entry.value("engine")) if made else ():
+            problems.setdefault(mark.at(*location).path, (mark.at(*location), text))
+    for place, text in problems.values():
+        sheet.report(place, text)
+
+
+def _of_container(made: ContainerKeys, engine: str) -> Iterator[tuple[Location, str]]:
+    others = sorted(made.model_fields_set - {"name", "image"})
+    if made.image is None and others:
+        text = "image is missing, without which setup creates no container: state it, or remove"
+        yield (), f"{text} {', '.join(others)}"
+    if made.runtime == "ascend" and engine == "podman":
+        text = "ascend-docker-runtime is a runtime of docker, and `engine` is podman; remove it"
+        yield ("runtime",), text
+    for name in made.env:
+        if why := _NOT_OF_CONTAINERS.get(name) or _why_not_env(name):
+            yield ("env", name), why
+    targets = [mount.split(":")[1].rstrip("/") for mount in made.mounts]
+    for index, target in enumerate(targets):
+        if target in targets[:index]:
+            yield ("mounts", index), f"{target} is mounted twice; keep one"
 
 
 def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:

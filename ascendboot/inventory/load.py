@@ -12,6 +12,7 @@ from ascendboot.errors import RankTableError
 from ascendboot.hccl.variables import INTRA_ROCE
 from ascendboot.inventory.cross_checks import (
     environment,
+    report_containers,
     report_contradictions,
     report_node_settings,
     report_one_address,
@@ -55,7 +56,9 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     nodes = build_nodes(sheet, entries)
     report_one_address(sheet, keys, sum(len(entry.names) for entry in entries))
     report_node_settings(sheet, keys, entries)
-    report_unknown_secrets(sheet, keys, [entry.env for entry in entries])
+    report_containers(sheet, entries)
+    of_containers = [made.env for entry in entries if (made := entry.container_keys)]
+    report_unknown_secrets(sheet, keys, [*(entry.env for entry in entries), *of_containers])
     _report_primary(sheet, keys, entries)
     report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)
     nodes = _imported(sheet, keys, nodes)

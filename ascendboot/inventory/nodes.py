@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from ascendboot.inventory import values
 from ascendboot.inventory.messages import did_you_mean, no_such
-from ascendboot.inventory.schema import DeviceKeys, InventoryKeys, NodeKeys
+from ascendboot.inventory.schema import ContainerKeys, DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
-from ascendboot.model.cluster import Device, Node, SshAccess
+from ascendboot.model.cluster import Creation, Device, Node, SshAccess
 from ascendboot.model.names import fold
 from ascendboot.model.topology import Leaf
 from ascendboot.value import Value
@@ -49,6 +49,12 @@ class Entry(Value):
     def env(self) -> dict[str, str]:
         """The variables of these nodes alone; earlier layers have priority."""
         return {k: v for layer in reversed(self.layers) for k, v in layer.keys.env.items()}
+
+    @property
+    def container_keys(self) -> ContainerKeys | None:
+        """The keys of the container, if it is stated as a mapping."""
+        stated = self.value("container")
+        return stated if isinstance(stated, ContainerKeys) else None
 
     def value(self, key: str) -> Any:  # noqa: ANN401 (the type of the key)
         """The value of `key` in the first layer that states it, else its default."""
@@ -379,14 +385,22 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
             jump=jump,
             fingerprint=value("fingerprint"),
         ),
-        container=value("container"),
+        container=made.name if (made := draft.entry.container_keys) else value("container"),
         engine=value("engine"),
+        creation=_creation(made),
         devices=draft.devices,
         device_count=count if isinstance(count, int) else None,
         interface=value("interface"),
         leaf=_leaf(value("leaf")),
         env=draft.entry.env,
     )
+
+
+def _creation(keys: ContainerKeys | None) -> Creation | None:
+    if keys is None or keys.image is None:
+        return None
+    stated = keys.model_dump(exclude={"name", "mounts"})
+    return Creation(**stated, mounts=tuple(keys.mounts))
 
 
 def _leaf(stated: str | dict[str, str] | None) -> Leaf | None:

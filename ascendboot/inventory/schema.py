@@ -69,6 +69,55 @@ Devices = Annotated[
 ]
 
 
+class ContainerKeys(Keys):
+    """A container that setup creates where it states an image."""
+
+    name: values.Container = Field(
+        description="The name of the container.",
+        examples=["rec-sdk"],
+        json_schema_extra={"x-default": "required"},
+    )
+    image: values.Image | None = unset(
+        "none: the container exists, and setup does not create it",
+        "rec-sdk-tf:7.3.0",
+        "The image from which `setup` creates the container. The keys below need it.",
+    )
+    pull: values.Truth = key(
+        default=False,
+        example=True,
+        description="Whether `setup` pulls the image where the node does not have it; false: that "
+        "is an error.",
+        **{"x-default": "`false`"},
+    )
+    devices: Literal["used", "all"] = key(
+        "used",
+        "all",
+        "The NPUs that it gets: used: those that the job uses on this node; all: all of the node.",
+    )
+    runtime: Literal["default", "ascend"] = key(
+        "default",
+        "ascend",
+        "What gives it the NPUs: default: device nodes and mounts of the driver; ascend: "
+        "ascend-docker-runtime of docker, by `ASCEND_VISIBLE_DEVICES`.",
+    )
+    mounts: Annotated[list[values.Mount], Kind("a list of SOURCE:TARGET or SOURCE:TARGET:ro")] = (
+        key(
+            [],
+            ["/data:/data", "/data/code:/workspace:ro"],
+            "Files and folders of the server that it sees, besides those of the driver. They must "
+            "exist.",
+        )
+    )
+    shm: values.SharedMemory = key("1 GiB", "64 GiB", "The size of its `/dev/shm`.")
+    env: values.Environment = key(
+        {},
+        {"TZ": "UTC"},
+        "Environment variables of all its processes. Variables of the ranks belong under the "
+        "node's or the inventory's `env`: those change without a new container.",
+        propertyNames={"pattern": values.ENV_NAME},
+    )
+
+
 class NodeKeys(Keys):
     """What a node may have; `defaults` and every group may have it too."""
 
@@ -111,15 +160,25 @@ class NodeKeys(Keys):
         "SHA256:uNiVztksCsDhcc0u9e8BrYwXdZ4wwRfTwJvOVJpxAqA",
         "The fingerprint of the node's host key, as `ssh-keygen -l` prints it.",
     )
-    container: values.Container | None = unset(
+    container: (
+        Annotated[
+            Annotated[values.Container, Tag(f"{TAG}name")]
+            | Annotated[ContainerKeys, Tag(f"{TAG}keys")],
+            values.by_type(name=str, keys=dict),
+            Kind("the name of a container, or a mapping of its keys"),
+        ]
+        | None
+    ) = unset(
         "none: ranks run on the host itself",
         "rec-sdk",
-        "The running container in which ranks run, on the host's network.",
+        "The container in which ranks run, on the host's network: one that runs, or, as "
+        "`{name: rec-sdk, image: IMAGE}`, one that `setup` creates.",
     )
     engine: Literal["auto", "docker", "podman"] = key(
         "auto",
         "podman",
-        "What runs the container; auto: docker if it has one of that name, else podman.",
+        "What runs the container; auto: docker if it has one of that name, else podman. `setup` "
+        "creates it with docker if the node has both.",
     )
     devices: Devices | None = unset(
         "all that the node has",

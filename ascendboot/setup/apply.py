@@ -18,6 +18,7 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
+from ascendboot.setup.create import create_containers, plan_containers
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
 from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
@@ -71,7 +72,11 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
     Raises:
         Stopped: something blocks setup, or the operator interrupted; the results have the reason.
     """
-    context, sides = _ready_to_change(survey, connect)
+    surveyed = _unblocked(survey, connect)
+    plan_containers(survey, surveyed)
+    if surveyed.context is None:
+        return
+    context, sides = surveyed.context, surveyed.sides
     progress = survey.progress
     texts = progress.for_each(sides, lambda node: _current_texts(context, node, sides[node.name]))
     current = {name: text for name, text in texts.items() if not isinstance(text, NodeError)}
@@ -104,7 +109,10 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
         Stopped: something blocks setup or failed, or the operator interrupted; the results have the
             reason, and later phases have not run.
     """
-    context, sides = _ready_to_change(survey, connect)
+    surveyed = create_containers(survey, _unblocked(survey, connect))
+    if surveyed.context is None:
+        raise Stopped
+    context, sides = surveyed.context, surveyed.sides
     if survey.before_writing is not None:
         authority, control = survey.before_writing(context.facts)
         context = replace(context, authority=authority, control=control)
@@ -116,13 +124,13 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
     return context
 
 
-def _ready_to_change(survey: Survey, connect: Connect) -> tuple[Context, Mapping[str, Sides]]:
-    """The context and the sides of all nodes, if nothing blocks setup."""
+def _unblocked(survey: Survey, connect: Connect) -> Surveyed:
+    """All nodes, if nothing blocks setup."""
     surveyed = survey.look(connect)
     survey.progress.stop_if_bad()
-    if surveyed.context is None:
+    if surveyed.context is None and not surveyed.pending:
         raise Stopped
-    return surveyed.context, surveyed.sides
+    return surveyed
 
 
 def _apply_round(
@@ -342,6 +350,17 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     """What setup would change; one result where nothing is set up, or steps are not known."""
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     names = tuple(node.name for node in cluster.nodes)
+    waiting = [
+        _difference(
+            StepResult(name, "containers", "container", Outcome.NOT_RUN),
+            f"not in the desired state: {todo.why}",
+        )
+        for name, todo in surveyed.pending.items()
+    ]
+    if waiting:
+        text = "not compared with the desired state: setup creates the containers first"
+        rest = (StepResult(name, "compare", "files", Outcome.NOT_RUN, text) for name in names)
+        return [*waiting, *rest]
     if not any(there.files or there.daemon for there in installed):
         nothing = warning("not-set-up", names, "nothing is set up yet", "Run setup")
         return found("compare", "files", {}, [nothing])

@@ -8,7 +8,8 @@ from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.finding import Finding, in_order
+from ascendboot.checks.creation import Pending, pending
+from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.derive import leaves_by_lldp
@@ -24,7 +25,8 @@ from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.setup.sync import CodeSender
-from ascendboot.transport.api import HostSide, Sides, Transport
+from ascendboot.templates import script
+from ascendboot.transport.api import HostSide, Sides, Transport, read_script
 from ascendboot.value import Value, field, replace
 
 RunQuery = Callable[[Transport, Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
@@ -45,6 +47,10 @@ class NodeAnswers(Value):
     """How the lock was taken; on the primary only."""
     old_container: str = ""
     """The container of an earlier inventory in which the cluster's sshd still runs."""
+    pending: Pending | None = None
+    """What setup has to do about the container; its workload side was not queried then."""
+    users: tuple[Finding, ...] = ()
+    """Who uses a container that is to be replaced."""
 
 
 class Surveyed(Value):
@@ -54,7 +60,14 @@ class Surveyed(Value):
     sides: Mapping[str, Sides]
     """Both sides of each reached node; twice the host where no container can be entered."""
     context: Context | None
-    """For steps; None where something blocks them."""
+    """For steps; None where something blocks them, or containers are pending."""
+    answers: Mapping[str, NodeAnswers]
+    hosts: Mapping[str, HostSide]
+
+    @property
+    def pending(self) -> dict[str, Pending]:
+        """What setup has to do about containers first, by node."""
+        return {name: a.pending for name, a in self.answers.items() if a.pending}
 
 
 def installed_fact(cluster: Cluster) -> Fact[Installed]:
@@ -98,7 +111,23 @@ class Survey(Value, kw_only=True):
             Stopped: the operator interrupted.
         """
         hosts = self._reach(connect)
-        answers = self._query(hosts)
+        return self._surveyed(hosts, self._query(hosts))
+
+    def again(self, before: Surveyed) -> Surveyed:
+        """Query the nodes whose containers were pending, and check all nodes again.
+
+        Raises:
+            Stopped: the operator interrupted.
+        """
+        hosts = {name: before.hosts[name] for name in before.pending}
+        answers = self._query(hosts, is_locked=True)
+        others = {name: a for name, a in before.answers.items() if name not in hosts}
+        return self._surveyed(before.hosts, {**others, **answers})
+
+    def _surveyed(
+        self, hosts: Mapping[str, HostSide], answers: Mapping[str, NodeAnswers]
+    ) -> Surveyed:
+        """The facts in all answers, checked."""
         nodes = {node.name: node for node in self.cluster.nodes}
         facts = ClusterFacts(
             nodes={n: with_stated(self.cluster, nodes[n], a.facts) for n, a in answers.items()},
@@ -111,7 +140,11 @@ class Survey(Value, kw_only=True):
         sides |= {name: answer.sides for name, answer in answers.items()}
         # For all that follows: steps compare nodes with those of the cluster.
         self.progress.cluster = self.cluster.with_leaves(leaves_by_lldp(self.cluster, facts.nodes))
-        return Surveyed(facts, sides, self._check(facts, self._of_control(facts, sides)))
+        users = [finding for answer in answers.values() for finding in answer.users]
+        findings = [*users, *self._of_control(facts, sides)]
+        is_complete = not any(answer.pending for answer in answers.values())
+        context = self._check(facts, findings, is_complete=is_complete)
+        return Surveyed(facts, sides, context, answers, hosts)
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
@@ -128,11 +161,16 @@ class Survey(Value, kw_only=True):
         self.progress.end(REACH, results)
         return hosts
 
-    def _query(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers]:
-        """Query every node that was reached; one node's error does not stop the others."""
+    def _query(
+        self, hosts: Mapping[str, HostSide], *, is_locked: bool = False
+    ) -> dict[str, NodeAnswers]:
+        """Query every node that was reached; one node's error does not stop the others.
+
+        `is_locked`: the lock on the server of the primary is held already.
+        """
 
         def work(node: Node) -> NodeAnswers:
-            return self._query_node(node, hosts[node.name])
+            return self._query_node(node, hosts[node.name], is_locked=is_locked)
 
         self.progress.begin(QUERY)
         began = time.monotonic()
@@ -159,7 +197,7 @@ class Survey(Value, kw_only=True):
         self.progress.end(QUERY, results)
         return answered
 
-    def _query_node(self, node: Node, host: HostSide) -> NodeAnswers:
+    def _query_node(self, node: Node, host: HostSide, *, is_locked: bool) -> NodeAnswers:
         """All answers of a node, in one execution per side, after its lock is taken.
 
         Where nothing can run in the node's container, its workload side is not queried, and the
@@ -170,7 +208,7 @@ class Survey(Value, kw_only=True):
         """
         cluster = self.cluster
         locks = self.locks if node == cluster.primary else None
-        first = {"lock": locks.on_host} if locks is not None else {}
+        first = {"lock": locks.on_host} if locks is not None and not is_locked else {}
         of_code = self.sender.questions() if self.sender else {}
         own = {"own": installed_fact(cluster)}
         of_host = (
@@ -182,13 +220,17 @@ class Survey(Value, kw_only=True):
         if host.has_one_session:
             raise NodeError(host.node, host_checks.one_session(host.node).text)
         facts = NodeFacts.from_answers(node.name, answers)
-        lock = held_lock(node.name, answers["lock"]) if locks is not None else Lock()
+        lock = held_lock(node.name, answers["lock"]) if first else Lock()
         there, old = _installed(node, answers), self._old_container(node, host)
         if node.container is None:
             return NodeAnswers(facts, Sides(host, host), there, lock=lock, old_container=old)
+        nothing = Installed(there.base)
+        if todo := pending(cluster, node, with_stated(cluster, node, facts)):
+            users = container_users(cluster, node, facts, host) if todo.action == "replace" else ()
+            answered = NodeAnswers(facts, Sides(host, host), nothing, lock=lock, old_container=old)
+            return replace(answered, pending=todo, users=tuple(users))
         inside = container_exec(node, answers["container"])
         if inside is None:
-            nothing = Installed(there.base)
             return NodeAnswers(facts, Sides(host, host), nothing, lock=lock, old_container=old)
         work = host.inside(inside)
         if locks is not None:
@@ -244,14 +286,20 @@ class Survey(Value, kw_only=True):
             findings += host_checks.job_findings(running_nodes(jobs), why)
         return findings
 
-    def _check(self, facts: ClusterFacts, of_control: Sequence[Finding]) -> Context | None:
+    def _check(
+        self, facts: ClusterFacts, of_control: Sequence[Finding], *, is_complete: bool
+    ) -> Context | None:
         """Report all findings; the context for steps if none of them blocks."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
         findings = list(of_control)
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
         plan = None
-        if len(known) == len(self.cluster.nodes) and not any(f.level == "error" for f in findings):
+        if (
+            is_complete
+            and len(known) == len(self.cluster.nodes)
+            and not any(f.level == "error" for f in findings)
+        ):
             planned = plan_cluster(self.cluster, facts)
             if isinstance(planned, ClusterPlan):
                 plan = planned
@@ -262,11 +310,42 @@ class Survey(Value, kw_only=True):
         for choice, text in plan.words.items() if plan else ():
             primary = self.cluster.primary_name
             results.append(StepResult(primary, "judge", choice, Outcome.OK, text))
-        self.progress.end(CHECK, results)
+        if new := [result for result in results if result not in self.progress.results]:
+            self.progress.end(CHECK, new)
         if plan is None:
             return None
         by, control = self.authority, self.control
         return Context(cluster=self.cluster, plan=plan, facts=facts, authority=by, control=control)
+
+
+_NPU_USERS = read_script(script("facts-npu-users.sh"), purpose="look for users of NPUs")
+
+
+def container_users(
+    cluster: Cluster, node: Node, facts: NodeFacts, host: HostSide
+) -> Sequence[Finding]:
+    """Jobs, and other users of NPUs, in the node's container: it cannot be replaced.
+
+    Raises:
+        NodeError: they could not be queried.
+    """
+    inside = container_exec(node, facts.container)
+    if inside is None:
+        return ()
+    commands = (probe_below(base_script(cluster.name)), _NPU_USERS)
+    jobs, users = host.inside(inside).run_all(commands)
+    what = f"the container {node.container} is to be re-created, and"
+    *lines, _ = users.checked().lines
+    named = [f"process {line.replace(' ', ' (', 1)}) uses an NPU in it" for line in lines]
+    findings = [
+        error("container-busy", (node.name,), f"{what} {text}", "End it, and run setup again")
+        for text in named
+    ]
+    for job_id in running_nodes({node.name: probe_result(jobs)}):
+        remedy = f"Wait for its end, or end it where it was started: stop --job {job_id}"
+        text = f"{what} job {job_id} runs in it"
+        findings.append(error("container-busy", (node.name,), text, remedy))
+    return findings
 
 
 def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:

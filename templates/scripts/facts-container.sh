@@ -14,7 +14,7 @@ for engine; do
   section "$engine" 0 "$found"
   if out=$(stdout_of "${limit[@]}" "$found" inspect --type container --format "$format" "$name"); then
     section "$engine/inspect" 0 "$out"
-    case $out in *' running '* | *' running')
+    case ${out%%$'\n'*} in *' running '* | *' running')
       # shellcheck disable=SC2086 # names of programs
       query_both "$engine/bash" "${limit[@]}" "$found" exec -e BASH_ENV= "$name" \
         bash -c "$try" - $programs ;;

@@ -269,10 +269,26 @@ def parse_kernel_ports(port_range: str, reserved: str) -> KernelPorts:
     return KernelPorts(int(ends[1]), int(ends[2]), tuple(kept))
 
 
-FORMAT = "{{.Id}} {{.State.Status}} {{.Config.Image}}"
+LABELS = ("ascendboot.cluster", "ascendboot.digest", "ascendboot.description")
+"""The labels of containers that setup creates."""
+FORMAT = "\n".join(
+    (
+        "{{.Id}} {{.State.Status}} {{.Config.Image}}",
+        *(f'{{{{index .Config.Labels "{x}"}}}}' for x in LABELS),
+    )
+)
 RUNNING = "running"
 _CONTAINER = re.compile(r"([0-9a-f]{64}) ([a-z]+) ?(\S*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class Labels(Value):
+    """What setup notes about a container that it creates."""
+
+    cluster: str
+    digest: str
+    description: str
+    """Its JSON, of which `digest` is the SHA-256."""
 
 
 class Container(Value, kw_only=True):
@@ -285,6 +301,8 @@ class Container(Value, kw_only=True):
     """As the engine prints it: running, exited, paused …"""
     image: str = ""
     """Empty where it was created from a directory."""
+    labels: Labels | None = None
+    """None: setup did not create it."""
     obstacle: str = ""
     """The engine's message if it cannot run bash in it; else empty."""
     lacks: tuple[str, ...] = ()
@@ -309,11 +327,13 @@ class Engines(Value, kw_only=True):
 
 
 def parse_inspect(text: str, engine: str) -> Container:
-    """Parses the line that `FORMAT` prints."""
-    match = _CONTAINER.fullmatch(text.strip())
+    """Parses the lines that `FORMAT` prints."""
+    first, *noted = text.strip().split("\n")
+    match = _CONTAINER.fullmatch(first.strip())
     if match is None:
-        raise NotUnderstoodError("docker inspect", 1, text.strip(), "an id, a state and an image")
-    return Container(engine=engine, id=match[1], status=match[2], image=match[3])
+        raise NotUnderstoodError("docker inspect", 1, first, "an id, a state and an image")
+    labels = Labels(*noted) if len(noted) == len(LABELS) and all(noted) else None
+    return Container(engine=engine, id=match[1], status=match[2], image=match[3], labels=labels)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
