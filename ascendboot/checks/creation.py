@@ -46,21 +46,23 @@ def pending(cluster: Cluster, node: Node, facts: NodeFacts) -> Pending | None:
         return None  # an error of its own
     found, wanted = engines.container, description(cluster, node, facts)
     if found is not None:
-        return _of_existing(cluster, found, wanted)
+        return _of_existing(cluster, node, found, wanted)
     if engines.refused or not premises.images:
         return None
     engine, why = next(iter(premises.images)), f"there is no container {node.container}"
     return Pending(action="create", why=why, engine=engine, before={}, wanted=wanted)
 
 
-def _of_existing(cluster: Cluster, found: Container, wanted: Mapping[str, Any]) -> Pending | None:
-    labels = found.labels
+def _of_existing(
+    cluster: Cluster, node: Node, found: Container, wanted: Mapping[str, Any]
+) -> Pending | None:
+    labels, name = found.labels, f"the container {node.container}"
     if labels is None or not is_ours(cluster, found) or found.status not in (RUNNING, *STARTABLE):
         return None
-    before, action, why = _read(labels.description), "start", f"the container is {found.status}"
+    before, action, why = _read(labels.description), "start", f"{name} is {found.status}"
     if labels.digest != digest(wanted):
         keys = [key for key in wanted if before.get(key) != wanted[key]]
-        action, why = "replace", f"the container differs in {', '.join(keys) or 'its labels'}"
+        action, why = "replace", f"{name} differs in {', '.join(keys) or 'its labels'}"
     elif found.status == RUNNING:
         return None
     return Pending(action=action, why=why, engine=found.engine, before=before, wanted=wanted)

@@ -10,19 +10,20 @@ from pathlib import Path
 
 from ascendboot.checks.containers import obstacles
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
-from ascendboot.facts.container import container_exec, container_query
+from ascendboot.facts.container import ENGINES, container_exec, container_query
 from ascendboot.facts.installed import base_script, firewall_table
 from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.report import Finding, Outcome, StepResult
+from ascendboot.setup.create import volume_of
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script
-from ascendboot.value import Struct, Value, field
+from ascendboot.value import Struct, Value, field, replace
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
@@ -78,6 +79,11 @@ class SideLeftovers(Value):
         parts = (self.files, self.has_empty, self.code_files, self.table)
         return self.sshd is None and not any(parts)
 
+    @property
+    def has_others(self) -> bool:
+        """Whether there are files of others, which stay."""
+        return bool(self.foreign or self.code_changed)
+
     def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
         """What was or would be removed."""
         place = f" in the container {self.container.container}" if self.container else ""
@@ -112,21 +118,61 @@ class SideLeftovers(Value):
         return results
 
 
+class Created(Value):
+    """The container, and its volume, that setup created on a node; either may be gone."""
+
+    of: Node
+    """The node with the name of that container."""
+    things: tuple[str, ...] = ()
+    """`the container NAME`, `the volume NAME`."""
+    problems: tuple[str, ...] = ()
+    """What could not be removed."""
+
+    @classmethod
+    def read(cls, node: Node, result: Result) -> Created:
+        """Parses the output of the query, or of the removal: what was there before."""
+        values = by_kind(result, "container", "volume", "problem")
+        things = (f"the {kind} {x}" for kind in ("container", "volume") for x in values[kind])
+        return cls(node, tuple(things), tuple(values["problem"]))
+
+
 class NodeLeftovers(Value):
     """What is left on a node, the workload side first, and its jobs."""
 
     parts: tuple[SideLeftovers, ...]
     jobs: dict[str, JobProbe]
+    created: tuple[Created, ...] = ()
+    """What setup created there."""
+
+    @property
+    def to_remove(self) -> tuple[Created, ...]:
+        """What of that can go: not a container with files of others in the cluster's folder."""
+        inside = (part for part in self.parts if part.container is not None)
+        full = {p.container.container for p in inside if p.container and p.has_others}
+        return tuple(each for each in self.created if each.things and each.of.container not in full)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        return all(part.is_empty for part in self.parts)
+        return all(part.is_empty for part in self.parts) and not self.to_remove
 
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        if not any(result.step in {"sshd", "firewall", "files", "code"} for result in results):
+        would = "would be " if done is Outcome.WOULD_CHANGE else ""
+        for each in self.created:
+            what = " and ".join(each.things)
+            if each in self.to_remove:
+                words = f"{what} {would}removed, with what lies in it and in no mount"
+                results.append(StepResult(node, "reset", "container", done, words, took))
+            elif each.things:
+                words = f"left alone, with those files: {what}"
+                results.append(StepResult(node, "reset", "container", Outcome.OK, words, took))
+            for problem in each.problems:
+                words = f"{node}: {problem}"
+                results.append(StepResult(node, "reset", "container", Outcome.FAILED, words, took))
+        steps = {"sshd", "firewall", "files", "code", "container"}
+        if not any(result.step in steps for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
         return results
@@ -149,6 +195,16 @@ def leftovers_commands(
     code = command("setup-code-remove.sh", "the code that was sent")
     side, table = "container" if in_container else "host", firewall_table(cluster)
     return code, command("setup-reset.sh", "what ascendboot left", side=side, table=table)
+
+
+def created_command(cluster: str, node: Node, *, removes: bool = False) -> Command:
+    """The command that looks for what setup created for a node, or removes it; on the host side."""
+    name, verb = node.container or "", "remove" if removes else "look for"
+    of_script = write_script if removes else read_script
+    text = script("setup-container-remove.sh", mode="remove" if removes else "look")
+    words = (cluster, name, volume_of(cluster, name), *ENGINES[node.engine])
+    purpose = f"{verb} the container that setup created"
+    return of_script(text, *words, purpose=purpose, timeout_s=120.0)
 
 
 def by_kind(result: Result, *kinds: str) -> dict[str, list[str]]:
@@ -181,24 +237,26 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     if former is not None:
         now, before = find(cluster, node, host), find(cluster, former, host)
         inside = tuple(part for part in before.parts if part.container is not None)
-        return NodeLeftovers((*inside, *now.parts), {**before.jobs, **now.jobs})
+        jobs, created = {**before.jobs, **now.jobs}, (*before.created, *now.created)
+        return NodeLeftovers((*inside, *now.parts), jobs, created)
     queries, jobs_query = leftovers_commands(cluster.name), probe_below(base_script(cluster.name))
     fact = container_query(node).get("container")
     if fact is None:
         *both, jobs = host.run_all([*queries, jobs_query])
         return NodeLeftovers((SideLeftovers.read(None, *both),), probe_result(jobs))
-    *both, engines_result = host.run_all([*queries, fact.command])
-    on_host = SideLeftovers.read(None, *both)
+    look = created_command(cluster.name, node)
+    *both, engines_result, made = host.run_all([*queries, fact.command, look])
+    on_host, created = SideLeftovers.read(None, *both), (Created.read(node, made),)
     answer = answer_to(fact, engines_result)
     container = container_exec(node, answer)
     if container is not None:
         queries = leftovers_commands(cluster.name, in_container=True)
         *both, jobs = host.inside(container).run_all([*queries, jobs_query])
         parts = (SideLeftovers.read(container, *both), on_host)
-        return NodeLeftovers(parts, probe_result(jobs))
+        return NodeLeftovers(parts, probe_result(jobs), created)
     engines = value_of(answer)
     if engines is not None and engines.container is None and not engines.refused:
-        return NodeLeftovers((on_host,), {})
+        return NodeLeftovers((on_host,), {}, created)
     why = next(iter(obstacles(node, answer)))
     what = f"could not look at what setup left in the container {node.container}"
     raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
@@ -254,6 +312,7 @@ class Reset(Struct):
                 return
         began = time.monotonic()
         answers = self.progress.for_each(hosts, lambda node: self._remove(node, hosts[node.name]))
+        answers = self._remove_created(hosts, answers)
         took = time.monotonic() - began
         results = []
         for name, answer in answers.items():
@@ -314,7 +373,32 @@ class Reset(Struct):
             commands = leftovers_commands(cluster, removes=True, in_container=inside)
             side = host.inside(part.container) if part.container else host
             parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
-        return NodeLeftovers(tuple(parts), {})
+        return NodeLeftovers(tuple(parts), {}, self.found[node.name].created)
+
+    def _remove_created(
+        self, hosts: Mapping[str, HostSide], answers: Mapping[str, NodeLeftovers | NodeError]
+    ) -> dict[str, NodeLeftovers | NodeError]:
+        """Remove the containers that setup created: that of the primary, with a lock in it, last.
+
+        Returns the answers with what was removed.
+        """
+        cluster, primary = self.progress.cluster.name, self.progress.cluster.primary_name
+        found = {name: a for name, a in answers.items() if isinstance(a, NodeLeftovers)}
+
+        def work(node: Node) -> NodeLeftovers:
+            before, host = found[node.name], hosts[node.name]
+            created = tuple(
+                Created.read(each.of, host.run(created_command(cluster, each.of, removes=True)))
+                if each in before.to_remove
+                else each
+                for each in before.created
+            )
+            return replace(before, created=created)
+
+        names = [name for name, answer in found.items() if answer.to_remove]
+        last = {primary} & {*names}
+        done = self.progress.for_each({*names} - last, work)
+        return {**answers, **done, **self.progress.for_each(last, work)}
 
     def _clear_here(self) -> list[StepResult]:
         for path in self.here:
