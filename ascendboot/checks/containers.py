@@ -24,8 +24,9 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
     for node, node_facts in answered_nodes(cluster, facts):
         if node.container is None:
             continue
-        yield from creation_findings(cluster, node, node_facts)
-        if pending(cluster, node, node_facts) is not None:
+        of_creation = [*creation_findings(cluster, node, node_facts)]
+        yield from of_creation
+        if of_creation or pending(cluster, node, node_facts) is not None:
             continue  # setup creates or starts it first
         yield from obstacles(node, node_facts.container)
         engines = value_of(node_facts.container)

@@ -73,6 +73,13 @@ def is_ours(cluster: Cluster, found: Container) -> bool:
     return found.labels is not None and found.labels.cluster == cluster.name
 
 
+def is_foreign(cluster: Cluster, node: Node, facts: NodeFacts) -> bool:
+    """Whether setup did not create the container that it should: it may not even enter that."""
+    engines = value_of(facts.container)
+    found = engines.container if engines else None
+    return node.creation is not None and found is not None and not is_ours(cluster, found)
+
+
 def description(cluster: Cluster, node: Node, facts: NodeFacts) -> dict[str, Any]:
     """All that makes a container another one; instead of secrets it has digests of them."""
     made, premises = node.creation, value_of(facts.premises)
@@ -147,8 +154,8 @@ def creation_findings(cluster: Cluster, node: Node, facts: NodeFacts) -> Finding
     made, engines = node.creation, value_of(facts.container)
     if made is None or engines is None:
         return
-    if (found := engines.container) and not is_ours(cluster, found):
-        yield _foreign(node, found)
+    if engines.container and is_foreign(cluster, node, facts):
+        yield _foreign(node, engines.container)
         return
     yield from unanswered("container-premises-unknown", node, facts.premises)
     todo, premises = pending(cluster, node, facts), value_of(facts.premises)

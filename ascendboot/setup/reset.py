@@ -360,7 +360,7 @@ class Reset(Struct):
         primary, inside = self.progress.cluster.primary_name, self.locks.inside
         lock = held_lock(primary, query(host, {"lock": self.locks.on_host})["lock"])
         for part in self.found[primary].parts:
-            if part.container is not None:
+            if part.container is not None and not part.is_empty:
                 answer = answer_to(inside, host.inside(part.container).hold(inside.command))
                 lock = lock.and_then(held_lock(primary, answer))
         return lock

@@ -8,7 +8,7 @@ from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.creation import Pending, pending
+from ascendboot.checks.creation import Pending, is_foreign, pending
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
@@ -230,7 +230,7 @@ class Survey(Value, kw_only=True):
             answered = NodeAnswers(facts, Sides(host, host), nothing, lock=lock, old_container=old)
             return replace(answered, pending=todo, users=tuple(users))
         inside = container_exec(node, answers["container"])
-        if inside is None:
+        if inside is None or is_foreign(cluster, node, facts):
             return NodeAnswers(facts, Sides(host, host), nothing, lock=lock, old_container=old)
         work = host.inside(inside)
         if locks is not None:
