@@ -62,6 +62,7 @@ def inventory_tables() -> list[str]:
         _table({name: inner for name, inner in top.items() if name not in sections}),
         _table(definitions["NodeKeys"]["properties"]),
         _table(definitions["DeviceKeys"]["properties"]),
+        _table(definitions["ContainerKeys"]["properties"]),
         _table(flat),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -178,6 +178,19 @@ def creation_findings(cluster: Cluster, node: Node, facts: NodeFacts) -> Finding
         text = f"could not give {', '.join(absent)} to the container: the server has no such device"
         remedy = "Load the driver of the NPUs, or correct `devices`"
         yield error("container-device-missing", (node.name,), text, remedy)
+
+
+def busy_findings(node: Node, jobs: Sequence[str], users: Sequence[str]) -> Findings:
+    """Who keeps the node's container from being re-created: jobs, and processes with an NPU."""
+    what = f"the container {node.container} is to be re-created, and"
+    for job_id in jobs:
+        text = f"{what} job {job_id} runs in it"
+        remedy = f"Wait for its end, or end it where it was started: stop --job {job_id}"
+        yield error("container-busy", (node.name,), text, remedy)
+    for line in users:
+        pid, _, name = line.partition(" ")
+        text = f"{what} process {pid} ({name}) uses an NPU in it"
+        yield error("container-busy", (node.name,), text, "End it, and run setup again")
 
 
 def _plain(premises: Premises) -> set[str]:

@@ -342,7 +342,7 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     survey.progress.end(COMPARE, compared)
     ports = {node.name: port for node in known for port in sshd_ports(node, facts)[:1]}
     probes = probes_of(cluster, facts.nodes, coverage, ssh_ports=ports)
-    logins = _logins(cluster, facts, surveyed.context)
+    logins = None if surveyed.pending else _logins(cluster, facts, surveyed.context)
     run_verification(survey.progress, logins, probes, surveyed.sides)
 
 

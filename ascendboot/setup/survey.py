@@ -8,8 +8,8 @@ from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.creation import Pending, is_foreign, pending
-from ascendboot.checks.finding import Finding, error, in_order
+from ascendboot.checks.creation import Pending, busy_findings, is_foreign, pending
+from ascendboot.checks.finding import Finding, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.derive import leaves_by_lldp
@@ -39,18 +39,18 @@ class NodeAnswers(Value):
     facts: NodeFacts
     sides: Sides
     installed: Installed
-    sshd_side: Installed | None = None
-    """What is installed where the cluster's sshd runs, if that is not the workload side."""
-    unused_host: Installed | None = None
-    """What is installed on a host side that no step is about."""
     lock: Lock = field(default_factory=Lock)
     """How the lock was taken; on the primary only."""
     old_container: str = ""
     """The container of an earlier inventory in which the cluster's sshd still runs."""
     pending: Pending | None = None
-    """What setup has to do about the container; its workload side was not queried then."""
+    """What setup has to do about the container; most of its workload side was not queried then."""
     users: tuple[Finding, ...] = ()
     """Who uses a container that is to be replaced."""
+    sshd_side: Installed | None = None
+    """What is installed where the cluster's sshd runs, if that is not the workload side."""
+    unused_host: Installed | None = None
+    """What is installed on a host side that no step is about."""
 
 
 class Surveyed(Value):
@@ -225,10 +225,9 @@ class Survey(Value, kw_only=True):
         if node.container is None:
             return NodeAnswers(facts, Sides(host, host), there, lock=lock, old_container=old)
         nothing = Installed(there.base)
+        sides = Sides(host, host)
         if todo := pending(cluster, node, with_stated(cluster, node, facts)):
-            users = container_users(cluster, node, facts, host) if todo.action == "replace" else ()
-            answered = NodeAnswers(facts, Sides(host, host), nothing, lock=lock, old_container=old)
-            return replace(answered, pending=todo, users=tuple(users))
+            return self._pending(NodeAnswers(facts, sides, nothing, lock, old, todo), node, there)
         inside = container_exec(node, answers["container"])
         if inside is None or is_foreign(cluster, node, facts):
             return NodeAnswers(facts, Sides(host, host), nothing, lock=lock, old_container=old)
@@ -247,6 +246,21 @@ class Survey(Value, kw_only=True):
             lock=lock,
             old_container=old,
         )
+
+    def _pending(self, answered: NodeAnswers, node: Node, on_host: Installed) -> NodeAnswers:
+        """The answers of a node with a pending container: who set it up, and who uses it.
+
+        Raises:
+            NodeError: the container could not be queried.
+        """
+        host, inside = answered.sides.host, container_exec(node, answered.facts.container)
+        if inside is not None:
+            own = {"own": installed_fact(self.cluster)}
+            installed = _installed(node, self.run_query(host.inside(inside), own))
+            users = container_users(self.cluster, node, answered.facts, host)
+            answered = replace(answered, installed=installed, users=tuple(users))
+        has_sshd = self.cluster.serves_from_host(node)
+        return replace(answered, sshd_side=on_host if has_sshd else None)
 
     def _old_container(self, node: Node, host: HostSide) -> str:
         """The node's former container, if the cluster's sshd still runs in it; else ""."""
@@ -310,7 +324,8 @@ class Survey(Value, kw_only=True):
         for choice, text in plan.words.items() if plan else ():
             primary = self.cluster.primary_name
             results.append(StepResult(primary, "judge", choice, Outcome.OK, text))
-        if new := [result for result in results if result not in self.progress.results]:
+        new = [result for result in results if result not in self.progress.results]
+        if new or not results:
             self.progress.end(CHECK, new)
         if plan is None:
             return None
@@ -324,7 +339,7 @@ _NPU_USERS = read_script(script("facts-npu-users.sh"), purpose="look for users o
 def container_users(
     cluster: Cluster, node: Node, facts: NodeFacts, host: HostSide
 ) -> Sequence[Finding]:
-    """Jobs, and other users of NPUs, in the node's container: it cannot be replaced.
+    """Jobs, and other users of NPUs, in the node's container, which is to be replaced.
 
     Raises:
         NodeError: they could not be queried.
@@ -334,18 +349,8 @@ def container_users(
         return ()
     commands = (probe_below(base_script(cluster.name)), _NPU_USERS)
     jobs, users = host.inside(inside).run_all(commands)
-    what = f"the container {node.container} is to be re-created, and"
-    *lines, _ = users.checked().lines
-    named = [f"process {line.replace(' ', ' (', 1)}) uses an NPU in it" for line in lines]
-    findings = [
-        error("container-busy", (node.name,), f"{what} {text}", "End it, and run setup again")
-        for text in named
-    ]
-    for job_id in running_nodes({node.name: probe_result(jobs)}):
-        remedy = f"Wait for its end, or end it where it was started: stop --job {job_id}"
-        text = f"{what} job {job_id} runs in it"
-        findings.append(error("container-busy", (node.name,), text, remedy))
-    return findings
+    running = running_nodes({node.name: probe_result(jobs)})
+    return tuple(busy_findings(node, [*running], users.checked().lines[:-1]))
 
 
 def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
