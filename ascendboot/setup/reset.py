@@ -237,8 +237,8 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     if former is not None:
         now, before = find(cluster, node, host), find(cluster, former, host)
         inside = tuple(part for part in before.parts if part.container is not None)
-        jobs, created = {**before.jobs, **now.jobs}, (*before.created, *now.created)
-        return NodeLeftovers((*inside, *now.parts), jobs, created)
+        created = (*before.created, *now.created)
+        return NodeLeftovers((*inside, *now.parts), {**before.jobs, **now.jobs}, created)
     queries, jobs_query = leftovers_commands(cluster.name), probe_below(base_script(cluster.name))
     fact = container_query(node).get("container")
     if fact is None:

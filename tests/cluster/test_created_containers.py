@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import sys
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +17,16 @@ from tests.needs import missing
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("containers_possible")]
 
 IMAGE = "localhost/small:1"
-FOLDERS = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var/lib", "workspace")
-FILES = {
-    "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nsshd:x:100:65534::/run/sshd:/bin/false\n",
-    "etc/group": "root:x:0:\nnogroup:x:65534:\n",
-    "etc/shadow": "root:*:19000:0:99999:7:::\n",
-}
+# A root without programs, which containers mount from their node.
+ROOT = """
+cd "$(mktemp -d)"
+mkdir -p dev etc proc root run sys usr var/lib workspace && mkdir -m 1777 tmp
+for name in bin sbin lib lib64; do ln -s "usr/$name" "$name"; done
+printf '%s\n' root:x:0:0:root:/root:/bin/bash sshd:x:100:65534::/run/sshd:/bin/false >etc/passwd
+printf '%s\n' root:x:0: nogroup:x:65534: >etc/group
+echo 'root:*:19000:0:99999:7:::' >etc/shadow
+tar -c . | {engine} import - localhost/small:1
+"""
 # The practice nodes have no driver: its device nodes are those of /dev/null.
 DEVICES = """
 for name in davinci{0,1} davinci_manager devmm_svm hisi_hdc; do
@@ -40,25 +42,6 @@ for _ in {1..150}; do ! docker version >/dev/null 2>&1 || exit 0; sleep 0.2; don
 cat /tmp/dockerd.log >&2; exit 1
 """
 KEY = "sha256sum </var/lib/ascendboot/lab/sshd/host_key"
-
-
-def image() -> bytes:
-    """A root without programs, which containers mount from their node."""
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as archive:
-        for name in FOLDERS:
-            folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
-            archive.addfile(folder)
-        for name in ("bin", "sbin", "lib", "lib64"):
-            link = tarfile.TarInfo(name)
-            link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
-            archive.addfile(link)
-        for name, text in FILES.items():
-            file = tarfile.TarInfo(name)
-            file.size = len(text)
-            archive.addfile(file, io.BytesIO(text.encode()))
-    return whole.getvalue()
 
 
 def mounts(project: Path) -> list[str]:
@@ -108,9 +91,9 @@ def made(
         missing("there is no dockerd; scripts/test installs it")
     lab = bring_up_once(nodes=2, devices=2, containers=True)
     operator = Operator(lab)
-    operator.on_all(DEVICES + (DOCKERD if request.param == "docker" else ""))
-    for node in lab.nodes:
-        lab.exec(node.name, [request.param, "import", "-", IMAGE], input=image())
+    operator.on_all(DEVICES)
+    operator.on_all(f"( {DOCKERD} )" if request.param == "docker" else "true")
+    operator.on_all(ROOT.replace("{engine}", request.param))
     return Made(operator, request.param, mounts(pytestconfig.rootpath))
 
 

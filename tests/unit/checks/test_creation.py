@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +72,6 @@ def test_ascend_docker_runtime_gets_ids_instead() -> None:
     assert [mount.split(":")[0] for mount in found["mounts"]] == [*DRIVER[::2], "/data"]
 
 
-def test_a_mount_takes_the_place_of_one_of_the_driver() -> None:
-    own = node(mounts=("/data:/usr/local/Ascend/driver",))
-    assert not any(mount.startswith("/usr/local/Ascend") for mount in wanted(own)["mounts"])
-
-
 def test_secrets_are_neither_in_the_description_nor_in_arguments() -> None:
     secret = node(env={"MY_TOKEN": "open-sesame", "TZ": "UTC"})
     whole, other = wanted(secret), wanted(node(env={"MY_TOKEN": "other", "TZ": "UTC"}))
@@ -116,11 +110,6 @@ BEFORE = wanted(node())
 def test_only_what_differs_is_to_be_done(of: Node, found: Container | None, todo: str) -> None:
     what = pending(well.cluster(of), of, facts(found))
     assert (f"{what.action}: {what.why}" if what else "") == todo
-
-
-def test_while_nobody_knows_its_devices_nothing_is_to_be_done() -> None:
-    unknown = facts(created(BEFORE), npus=well.facts(1).surroundings)
-    assert pending(well.cluster(node()), node(), unknown) is None
 
 
 def findings(of: Node, seen: NodeFacts) -> list[str]:
@@ -176,8 +165,3 @@ def test_the_host_says_what_is_there(tmp_path: Path) -> None:
     assert found.images == {docker: True, podman: False}
     assert f"{tmp_path}/a[b*" in found.places
     assert f"{tmp_path}/none" not in found.places
-
-
-def test_the_description_is_one_line_of_json() -> None:
-    assert json.loads(as_text(BEFORE)) == BEFORE
-    assert "\n" not in as_text(BEFORE)
