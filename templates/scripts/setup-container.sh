@@ -28,7 +28,7 @@ create() {
 
 if [ "$mode" = start ]; then
   is_ours "$name" || fail "$name is not ascendboot's"
-  quietly start "$name"
+  quietly start "$name" && remove_left "$old"
   exit
 fi
 if [ -n "$pull" ] && ! quietly image inspect "$image" 2>/dev/null; then

@@ -37,6 +37,7 @@ DOCKERD = """
 rm -f /usr/local/bin/docker  # which calls podman
 setsid dockerd --iptables=false --ip6tables=false --ip-forward=false --bridge=none \
   --data-root /var/lib/containers/docker --exec-root /run/docker --pidfile /run/dockerd.pid \
+  --add-runtime ascend=/usr/sbin/runc \
   >/tmp/dockerd.log 2>&1 </dev/null &
 for _ in {1..150}; do ! docker version >/dev/null 2>&1 || exit 0; sleep 0.2; done
 cat /tmp/dockerd.log >&2; exit 1
@@ -157,6 +158,20 @@ def test_what_cannot_be_started_is_put_back(made: Made) -> None:
     assert made.setup().outcomes("changed") == [(f"lab-{n}", "sshd", "changed") for n in (1, 2)]
     left = made.operator.on_all(f"{made.engine} ps -a --format '{{{{.Names}}}}'")
     assert "made-" not in "".join(left)
+
+
+def test_a_runtime_gets_the_ids_of_the_devices(made: Made) -> None:
+    ended = made.setup(runtime="ascend")
+    if made.engine == "podman":
+        assert ended.code == 2
+        return
+    # The stand-in for ascend-docker-runtime is plain runc, which adds no device.
+    assert made.errors(ended) == {"device-node-missing"}
+    form = "{{.HostConfig.Runtime}} {{json .Config.Env}} {{len .HostConfig.Devices}}"
+    shown = made.operator.sh("lab-1", f"docker inspect --format '{form}' made")
+    assert shown.startswith("ascend ")
+    assert '"ASCEND_VISIBLE_DEVICES=0-1"' in shown
+    assert shown.endswith(" 0\n")
 
 
 def test_a_stopped_one_is_started(made: Made) -> None:
