@@ -47,8 +47,7 @@ def engine(cluster: Simulation, node: SimulatedNode, command: Command) -> Answer
         found = seen.value.container
         if found is None or found.labels is None:
             absent = (1, b"no such container")
-            sections = {"docker": DOCKER, "docker/inspect": absent, "docker/names": ""}
-            return Answer(framed(sections))
+            return Answer(framed({"docker/names": "", "docker": DOCKER, "docker/inspect": absent}))
         labels = (found.labels.cluster, found.labels.digest, found.labels.description)
         text = "\n".join((f"{found.id} running x:1", *labels))
         return Answer(framed({"docker": DOCKER, "docker/inspect": text, "docker/bash": ""}))
