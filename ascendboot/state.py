@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from ascendboot.errors import AscendbootError
 from ascendboot.model.files import held, write_atomically
@@ -20,6 +20,9 @@ from ascendboot.model.secrets import masked, masked_json
 from ascendboot.value import Value
 
 FOLDER = ".ascendboot"
+Kept: TypeAlias = Literal["applied", "nodes", "hccl-test"]
+"""The record of the last setup, which `train` compares with the nodes; how each node was reached;
+and the bandwidths that `check --hccl-test` measured, for the next run to compare with."""
 
 
 class State(Value):
@@ -54,33 +57,27 @@ class State(Value):
         """The folder of a cluster's CA keys; only its owner may read it."""
         return self.cluster(cluster) / "ca"
 
-    def nodes(self, cluster: str) -> dict[str, Any]:
-        """Read how each node that was set up from here was reached, by name.
+    def recall(self, cluster: str, kind: Kept) -> dict[str, Any] | None:
+        """Read what was kept of a cluster; None if nothing was.
 
         Raises:
             AscendbootError: the file has other contents.
         """
-        return _read_json(self.cluster(cluster) / "nodes.json", "remove it") or {}
+        path = self.cluster(cluster) / f"{kind}.json"
+        if not path.is_file():
+            return None
+        remedy = "run setup again" if kind == "applied" else "remove it"
+        try:
+            document = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise AscendbootError(f"{path}: could not be read: {error}; {remedy}") from error
+        if not isinstance(document, dict):
+            raise AscendbootError(f"{path}: is not what setup writes; {remedy}")
+        return document
 
-    def remember_nodes(self, cluster: str, nodes: Mapping[str, object]) -> None:
-        """Record how each node was reached."""
-        _write_json(self.cluster(cluster) / "nodes.json", nodes)
-
-    def applied(self, cluster: str) -> dict[str, Any] | None:
-        """Read the record of the last setup; None without a setup from this folder."""
-        return _read_json(self.cluster(cluster) / "applied.json", "run setup again")
-
-    def remember_applied(self, cluster: str, applied: Mapping[str, object]) -> None:
-        """Write the record of a setup, which `train` compares with the nodes."""
-        _write_json(self.cluster(cluster) / "applied.json", applied)
-
-    def hccl_rates(self, cluster: str) -> dict[str, Any]:
-        """Read the bandwidths that `check --hccl-test` measured."""
-        return _read_json(self.cluster(cluster) / "hccl-test.json", "remove it") or {}
-
-    def remember_hccl_rates(self, cluster: str, rates: Mapping[str, object]) -> None:
-        """Record them, for the next run to compare with."""
-        _write_json(self.cluster(cluster) / "hccl-test.json", rates)
+    def remember(self, cluster: str, kind: Kept, document: Mapping[str, object]) -> None:
+        """Keep it for later calls of ascendboot."""
+        write_text(self.cluster(cluster) / f"{kind}.json", _json_text(document))
 
     def control_keys(self, cluster: str) -> tuple[str, ...]:
         """The keys with which this folder set up a cluster, without the CA key."""
@@ -100,7 +97,7 @@ class State(Value):
     def setup_left_here(self, cluster: str, inventory: Path) -> list[Path]:
         """The files that `setup` created here for `cluster`, without the accepted host keys."""
         folder = self.cluster(cluster)
-        names = ("applied.json", "nodes.json", "hccl-test.json", "control", "ca/.gitignore")
+        names = (*(f"{kind}.json" for kind in get_args(Kept)), "control", "ca/.gitignore")
         found = [*(folder / name for name in names), *sorted((folder / "ca").glob("*_ca*"))]
         if self.current.exists():
             named = self.root.parent / os.fsdecode(self.current.read_bytes()).strip()
@@ -175,7 +172,8 @@ class Run(Value):
 
     def write_json(self, name: str, document: Mapping[str, object]) -> None:
         """Write a report into the run's folder, without secrets."""
-        _write_json(self.folder / name, masked_json(document, self.secrets), ensure_ascii=False)
+        text = _json_text(masked_json(document, self.secrets), ensure_ascii=False)
+        write_text(self.folder / name, text)
 
 
 def _run_id(verb: str) -> str:
@@ -183,21 +181,8 @@ def _run_id(verb: str) -> str:
     return f"{now}-{verb}-{secrets.token_hex(2)}"
 
 
-def _read_json(path: Path, remedy: str) -> dict[str, Any] | None:
-    """The document in a file; None if there is no such file."""
-    if not path.is_file():
-        return None
-    try:
-        document = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise AscendbootError(f"{path}: could not be read: {error}; {remedy}") from error
-    if not isinstance(document, dict):
-        raise AscendbootError(f"{path}: is not what setup writes; {remedy}")
-    return document
-
-
-def _write_json(path: Path, document: object, *, ensure_ascii: bool = True) -> None:
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=ensure_ascii) + "\n")
+def _json_text(document: object, *, ensure_ascii: bool = True) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=ensure_ascii) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

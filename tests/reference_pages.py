@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ascendboot.hccl.profiles import LIMITS, REC_SDK_TF
+from ascendboot.hccl.profiles import rec_sdk_tf
 from ascendboot.hccl.variables import variables
 from ascendboot.inventory.schema import resolve, whole
 from ascendboot.jobs.error_codes import known_errors
@@ -92,11 +92,12 @@ def variable_rows() -> str:
 
 def profile_rows() -> str:
     """The rows of the table in `docs/reference/rec-sdk-tf.md`."""
-    limits = {name: f"{limit.least} to {limit.most}" for name, limit in LIMITS.items()}
+    profile = rec_sdk_tf().values()
+    limits = {v.name: f"{v.limits.least} to {v.limits.most}" for v in profile if v.limits}
     limits |= {name: variable.kind.words for name, variable in variables().items()}
     return "".join(
         f"| `{v.name}` | `{v.default}` | {limits.get(v.name, '')} | {v.meaning} |\n"
-        for v in REC_SDK_TF
+        for v in profile
     )
 
 

@@ -15,7 +15,6 @@ from ascendboot.checks.probes import (
     PingProbe,
     ProbeResults,
     TcpProbe,
-    TcpResult,
 )
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Answered, Unanswered
@@ -59,19 +58,17 @@ def _inconclusive(name: str, found: ProbeResults) -> Findings:
         for ping, answer in found.pings.items()
         if isinstance(answer, Unanswered) and not _is_refuted(ping, answer)
     ]
-    shapes = grouped((_shape(ping, answer), (ping, answer)) for ping, answer in unknown)
-    for alike in shapes.values():
+    # the reasons are alike but for address and device
+    shapes = (
+        answer.why.replace(ping.target.address, "").replace(f"-i {ping.source.device_id} ", "")
+        for ping, answer in unknown
+    )
+    for alike in grouped(zip(shapes, unknown, strict=True)).values():
         ids = sorted({ping.source.device_id for ping, _ in alike})
         on_fabric = all(ping.command == "hccs_ping" for ping, _ in alike)
         reach = f"{devices(ids)} reach{'es' * (len(ids) == 1)}"
         text = f"could not tell what {reach}: {alike[0][1].why}"
         yield Finding("mesh-unknown", "warning" if on_fabric else "error", (name,), text)
-
-
-def _shape(ping: PingProbe, answer: Unanswered) -> str:
-    """The reason without address and device."""
-    words = answer.why.replace(ping.target.address, "")
-    return words.replace(f"-i {ping.source.device_id} ", "")
 
 
 def _is_refuted(ping: PingProbe, answer: Unanswered) -> bool:
@@ -198,8 +195,10 @@ def _connections(results: Mapping[str, ProbeResults]) -> Findings:
             yield warning("tcp-untested", (source,), text, remedy)
             continue
         for probe, result in sorted(found.tcp.items(), key=lambda item: item[0].port):
-            if result.exit_code and result.reason != _REFUSED:
-                silent.append((probe, _reason(result)))
+            if result.exit_code in ENDED_BY_TIMEOUT:
+                silent.append((probe, f"no answer within {TCP_TIMEOUT_S} s"))
+            elif result.exit_code and result.reason != _REFUSED:
+                silent.append((probe, result.reason or f"exit code {result.exit_code}"))
             elif probe.is_open and result.exit_code:
                 refused.append(((probe.target, f"{probe.address}:{probe.port}"), source))
     yield from _everywhere(silent, results) or _blocked(silent)
@@ -210,12 +209,6 @@ def _connections(results: Mapping[str, ProbeResults]) -> Findings:
         )
         remedy = "Look for a firewall that refuses: `nft list ruleset`, `iptables -S`"
         yield error("tcp-refused", (*sources, target), text, remedy)
-
-
-def _reason(result: TcpResult) -> str:
-    if result.exit_code in ENDED_BY_TIMEOUT:
-        return f"no answer within {TCP_TIMEOUT_S} s"
-    return result.reason or f"exit code {result.exit_code}"
 
 
 def _everywhere(

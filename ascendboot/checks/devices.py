@@ -12,6 +12,7 @@ from ascendboot.facts.npus import ROOT_INFO, RootInfo
 from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Node
+from ascendboot.model.names import counted
 from ascendboot.ranktable.formats.levels import device_places
 from ascendboot.value import replace
 
@@ -72,7 +73,7 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Fi
         yield from _tools(node, node_facts)
         if value_of(node_facts.npus) is None:
             continue
-        found = [*_unusable(node, node_facts), *_missing(node, node_facts, usual)]
+        found = [*_missing(node, node_facts, usual)]
         yield from found or _counted(node, node_facts)
         yield from finding.unanswered(
             "device-health-unknown", node, node_facts.health, level="warning"
@@ -136,19 +137,15 @@ def _tools(node: Node, node_facts: NodeFacts) -> finding.Findings:
         yield finding.warning("facts-stated", (node.name,), text, remedy)
 
 
-def _unusable(node: Node, node_facts: NodeFacts) -> finding.Findings:
-    npus = value_of(node_facts.npus)
-    if npus is not None and npus.unusable:
-        count = "1 NPU" if npus.unusable == 1 else f"{npus.unusable} NPUs"
-        text = f"npu-smi info -m lists {count} as not usable (NPU ID -1)"
-        yield finding.error("npu-unusable", (node.name,), text, f"{_LOOK}; reset or replace it")
-
-
 def _missing(node: Node, node_facts: NodeFacts, usual: Sequence[int]) -> finding.Findings:
-    """The inventory's devices, or their number, against those that are there.
+    """The inventory's devices, or their number, against those that are there and usable.
 
     `usual`: the most devices that any node has.
     """
+    npus = value_of(node_facts.npus)
+    if npus is not None and npus.unusable:
+        text = f"npu-smi info -m lists {counted(npus.unusable, 'NPU')} as not usable (NPU ID -1)"
+        yield finding.error("npu-unusable", (node.name,), text, f"{_LOOK}; reset or replace it")
     present, stated = derive.present_ids(node_facts), node.device_count
     ids, listed = derive.device_ids(node, node_facts), finding.numbers(present)
     id_, remedy = "device-count", f"{_LOOK}, or correct `devices`"

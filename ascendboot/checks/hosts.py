@@ -131,12 +131,7 @@ def environment_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> findi
 
 
 def device_node_findings(
-    node: str,
-    container: str,
-    used: Sequence[int],
-    given: NodeEnvironment,
-    *,
-    is_950: bool,
+    node: str, container: str, used: Sequence[int], given: NodeEnvironment, *, is_950: bool
 ) -> finding.Findings:
     """Devices of the job, and what opens them, that the node's container does not have."""
     place, variable = f"the container {container}", "ASCEND_VISIBLE_DEVICES"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from ascendboot.checks import finding
@@ -194,14 +195,11 @@ def tls_findings(
 
 def _addresses(text: str) -> frozenset[str]:
     """The addresses in a list with commas, each in its one canonical form; names are left out."""
-    return frozenset(filter(None, map(_address, text.split(","))))
-
-
-def _address(word: str) -> str | None:
-    try:
-        return str(ipaddress.ip_address(word.strip()))
-    except ValueError:
-        return None
+    found = set()
+    for word in text.split(","):
+        with suppress(ValueError):
+            found.add(str(ipaddress.ip_address(word.strip())))
+    return frozenset(found)
 
 
 def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:

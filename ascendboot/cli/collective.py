@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import PurePosixPath
+from typing import TypeAlias
 
+from ascendboot.checks.collective import hccl_test, node_check
 from ascendboot.checks.collective.findings import Notes, read_notes
-from ascendboot.checks.collective.hccl_test import MISSING, NOT_RUN, HcclPlan, HcclTest, check_hccl
-from ascendboot.checks.collective.node_check import Start, check_all, not_run, skipped
+from ascendboot.checks.collective.hccl_test import HcclPlan, HcclTest
 from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
 from ascendboot.checks.finding import error as error_of
 from ascendboot.checks.finding import grouped, in_order
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.known_jobs import folder_held, now
-from ascendboot.cli.session import Session, code_sender, work_side
+from ascendboot.cli.session import Session, code_sender, setup_record_of, work_side
 from ascendboot.console.screen import Screen
 from ascendboot.errors import (
     AscendbootError,
@@ -47,12 +48,19 @@ from ascendboot.state import Run
 from ascendboot.templates import installed_templates, script
 from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each, results_and_errors
-from ascendboot.value import as_json, replace
+from ascendboot.value import Value, as_json, field, replace
 
-PHASE = "collective"
+COLLECTIVE = "collective"
 NODE_CHECK = "node-check"
 HCCL_TEST = "hccl-test"
 """Phases, and the beginnings of the names of their folders in that of the run."""
+_NOT_RUN = {
+    COLLECTIVE: ("preflight-not-run", "the preflight could not be run"),
+    NODE_CHECK: (node_check.NOT_RUN, "the nodes could not be checked"),
+    HCCL_TEST: (hccl_test.NOT_RUN, "HCCL Test could not be run"),
+}
+Results: TypeAlias = tuple[list[StepResult], bool]
+"""The results of a check, and whether it was interrupted."""
 
 
 def promises(what: str) -> tuple[str, str]:
@@ -72,7 +80,7 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
     """
     screen.say(f"preflight: {len(request.placement.slots)} ranks connect before the job starts")
     try:
-        ended = _meet(session, request, session.transports, screen)
+        ended = Ranks(session, screen, session.transports).meet(request)
     except UnreachableError as error:
         raise LaunchError(_lost(session, error), "The job was not started.") from error
     if ended.is_interrupted:
@@ -86,57 +94,53 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
     screen.say(f"preflight: passed: {ended.words}", "green")
 
 
-def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult], bool]:
-    """Run a preflight without a job; return its results and whether it was interrupted.
+def run_check(
+    session: Session, screen: Screen, phase: str, check: Callable[[Ranks], Results]
+) -> Results:
+    """Run one of the checks below over the open connections; if it cannot run, that is a finding.
 
-    It uses the open connections of the session. It writes on the nodes and removes everything.
+    It writes on the nodes and removes everything.
     """
-    cluster = session.cluster
-    names = tuple(node.name for node in cluster.nodes)
     try:
-        transports, errors = _sides(session)
-        if lost := [name for name in names if name not in session.hosts]:
-            raise LaunchError(f"not all nodes are reachable: {', '.join(lost)}")
-        for error in errors.values():
-            raise error
-        ready, request = _request(session, *_applied(session), transports)
-        if ready.problems:
-            raise LaunchError("; ".join(ready.problems))
-        ended = _meet(session, request, transports, screen)
+        return check(Ranks.of(session, screen))
     except AscendbootError as error:
-        screen.rest()
         words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
-        reason = error_of("preflight-not-run", names, f"the preflight could not be run: {words}")
-        return found(PHASE, "allreduce", {}, [reason]), False
-    screen.rest()
+        (id_, what), names = _NOT_RUN[phase], tuple(node.name for node in session.cluster.nodes)
+        return found(phase, id_, {}, [error_of(id_, names, f"{what}: {words}")]), False
+    finally:
+        screen.rest()
+
+
+def check_collective(ranks: Ranks) -> Results:
+    """Run a preflight without a job."""
+    session = ranks.session
+    names = [node.name for node in session.cluster.nodes]
+    if lost := [name for name in names if name not in session.hosts]:
+        raise LaunchError(f"not all nodes are reachable: {', '.join(lost)}")
+    for error in ranks.errors.values():
+        raise error
+    ready, request = ranks.request(*_applied(session))
+    if ready.problems:
+        raise LaunchError("; ".join(ready.problems))
+    ended = ranks.meet(request)
     if ended.is_interrupted:
         return [], True
     well = dict.fromkeys(names, ended.words if ended.passed else "no findings")
-    return found(PHASE, "allreduce", well, ended.findings), False
+    return found(COLLECTIVE, "allreduce", well, ended.findings), False
 
 
-def check_nodes(session: Session, screen: Screen) -> tuple[list[StepResult], bool]:
-    """Measure devices and pairs of nodes; return results and whether it was interrupted.
+def check_nodes(ranks: Ranks) -> Results:
+    """Measure devices and pairs of nodes.
 
     Nodes that are not ready for a job, or that a job uses, take no part.
     """
-    names = tuple(node.name for node in session.cluster.nodes)
-    try:
-        transports, errors = _sides(session)
-        request, left_out = _idle_part(session, transports, errors, names)
-        titles = {"device": "Measure every device", "pair": "Exchange data within pairs"}
-        with _runner(session, transports, screen, "node check") as runner:
-            program = script("measure.py")
-            start = _rounds(
-                session, request, runner, screen, NODE_CHECK, titles=titles, program=program
-            )
-            checked = check_all(request, start, session.cluster.chief_port + 1)
-    except AscendbootError as error:
-        screen.rest()
-        words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
-        return found(NODE_CHECK, "devices", {}, [not_run(names, words)]), False
-    screen.rest()
-    findings = in_order([*checked.findings, *skipped(left_out)])
+    session = ranks.session
+    request, left_out = ranks.idle_part([node.name for node in session.cluster.nodes])
+    titles = {"device": "Measure every device", "pair": "Exchange data within pairs"}
+    with ranks.runner("node check") as runner:
+        start = ranks.rounds(request, runner, NODE_CHECK, titles, script("measure.py"))
+        checked = node_check.check_all(request, start, session.cluster.chief_port + 1)
+    findings = in_order([*checked.findings, *node_check.skipped(left_out)])
     document = {**checked.to_json(), "findings": as_json(findings)}
     session.run.write_json(f"{NODE_CHECK}.json", document)
     bad = {name for finding in findings if finding.level == "error" for name in finding.nodes}
@@ -145,23 +149,13 @@ def check_nodes(session: Session, screen: Screen) -> tuple[list[StepResult], boo
     return results, checked.interrupted
 
 
-def check_hccl_test(
-    session: Session, screen: Screen, wanted: HcclPlan
-) -> tuple[list[StepResult], bool]:
+def check_hccl_test(ranks: Ranks, wanted: HcclPlan) -> Results:
     """Run HCCL Test on the wanted nodes and devices; otherwise as `check_nodes`."""
-    names, tested = tuple(node.name for node in session.cluster.nodes), HcclTest()
-    try:
-        transports, errors = _sides(session)
-        request, left_out = _idle_part(session, transports, errors, wanted.nodes or names)
-        request = _for_hccl_test(request, wanted.devices)
-        tested = _hccl_test(session, request, transports, screen, wanted)
-    except AscendbootError as error:
-        words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
-        text = f"HCCL Test could not be run: {words}"
-        return found(HCCL_TEST, "devices", {}, [error_of(NOT_RUN, names, text)]), False
-    finally:
-        screen.rest()
-    findings = in_order([*tested.findings, *skipped(left_out)])
+    session = ranks.session
+    request, left_out = ranks.idle_part(wanted.nodes or [n.name for n in session.cluster.nodes])
+    request = _for_hccl_test(request, wanted.devices)
+    tested = _hccl_test(ranks, request, wanted)
+    findings = in_order([*tested.findings, *node_check.skipped(left_out)])
     document = {**tested.to_json(), "rows": tested.rows, "before": tested.before}
     document["findings"] = as_json(findings)
     session.run.write_json(f"{HCCL_TEST}.json", document)
@@ -185,157 +179,156 @@ def _for_hccl_test(request: LaunchRequest, ids: Collection[str]) -> LaunchReques
     return replace(request, placement=Placement(tuple(slots)), launcher=launcher)
 
 
-def _hccl_test(
-    session: Session,
-    request: LaunchRequest,
-    transports: Mapping[str, Transport],
-    screen: Screen,
-    wanted: HcclPlan,
-) -> HcclTest:
-    program, mpirun = script("hccl_test.py"), str(request.mpirun)
-    words = (str(request.base), request.python, "-c", program, "find", mpirun, wanted.operation)
+def _hccl_test(ranks: Ranks, request: LaunchRequest, wanted: HcclPlan) -> HcclTest:
+    session, program = ranks.session, script("hccl_test.py")
+    words = (str(request.base), request.python, "-c", program, "find", str(request.mpirun))
     run_python = script("collective-python.sh")
-    command = read_script(run_python, *words, purpose="find HCCL Test", timeout_s=30.0)
+    command = read_script(
+        run_python, *words, wanted.operation, purpose="find HCCL Test", timeout_s=30.0
+    )
     nodes = [node.name for node in request.placement.nodes]
-    answers = on_each(nodes, lambda name: transports[name].run(command), forks=session.forks)
+    answers = on_each(nodes, lambda name: ranks.transports[name].run(command), forks=session.forks)
     found = ((a.lines, n) for n, a in answers.items() if not isinstance(a, NodeError))
     lacking = grouped((lines, n) for lines, n in found if lines and lines[0][:5] != "tool ")
     if lacking:
-        errors = [error_of(MISSING, (*n,), *lines[:2]) for lines, n in lacking.items()]
+        errors = [error_of(hccl_test.MISSING, (*n,), *lines[:2]) for lines, n in lacking.items()]
         return HcclTest(findings=errors)
     state, cluster = session.state, session.cluster.name
     places = (f"{slot.node.name}:{slot.device_id}" for slot in request.placement.slots)
     key = f"{wanted.operation} {wanted.least}-{wanted.most} {' '.join(places)}"
-    rates = state.hccl_rates(cluster)
+    rates = state.recall(cluster, "hccl-test") or {}
     titles = {"pairs": "HCCL Test on pairs of devices", "whole": "HCCL Test on all devices"}
-    with _runner(session, transports, screen, "HCCL Test") as runner:
-        start = _rounds(session, request, runner, screen, HCCL_TEST, titles=titles, program=program)
-        tested = check_hccl(request, start, wanted, rates.get(key, {}))
+    with ranks.runner("HCCL Test") as runner:
+        start = ranks.rounds(request, runner, HCCL_TEST, titles, program)
+        tested = hccl_test.check_hccl(request, start, wanted, rates.get(key, {}))
     if tested.rows and session.run.folder.parent == state.runs:
         best = max(tested.peak, tested.before.get("best", 0.0))
-        state.remember_hccl_rates(cluster, {**rates, key: {"last": tested.peak, "best": best}})
+        state.remember(cluster, "hccl-test", {**rates, key: {"last": tested.peak, "best": best}})
     return tested
 
 
-def _rounds(
-    session: Session,
-    request: LaunchRequest,
-    runner: Runner,
-    screen: Screen,
-    name: str,
-    *,
-    titles: Mapping[str, str],
-    program: str,
-) -> Start:
-    """Return what runs a round of a check on all ranks, and keeps its logs in `NAME-N/`."""
-    folder, numbers = session.run.folder / PREFLIGHT, count(1)
+class Ranks(Value):
+    """Starts ranks that check something, on the nodes of a session."""
 
-    def start(words: tuple[str, ...]) -> tuple[Notes, JobReport]:
-        number = next(numbers)
-        screen.working(f"{titles[words[0]]} (round {number})")
-        report = runner.run(program_plan(request, program.encode(), words, grace_s=1.0))
-        notes = read_notes(folder, range(request.placement.world_size))
-        if folder.exists():
-            folder.rename(folder.with_name(f"{name}-{number}"))
-        return notes, report
+    session: Session
+    screen: Screen
+    transports: Mapping[str, Transport]
+    """The workload sides."""
+    errors: Mapping[str, NodeError] = field(default_factory=dict)
+    """Why nodes have none."""
 
-    return start
-
-
-def _idle_part(
-    session: Session,
-    transports: Mapping[str, Transport],
-    errors: Mapping[str, NodeError],
-    chosen: Collection[str],
-) -> tuple[LaunchRequest, Mapping[str, str]]:
-    """Return the request of a job on all chosen nodes that could start one, and why others cannot.
-
-    Raises:
-        LaunchError: the primary is left out, setup was not run from here, or is outdated.
-    """
-    cluster, applied = _applied(session)
-    primary = cluster.primary_name
-    reasons = {name: error.message for name, error in errors.items() if name in {*chosen, primary}}
-    while primary not in reasons:
-        others = [n for n in chosen if n not in reasons and n != primary]
-        part = applied.part_of(cluster, [primary, *others])
-        ready, request = _request(session, *part, transports)
-        if not ready.problems and not ready.leftovers:
-            # Each pair makes its own group: neither a rank table nor CM_ variables may be set.
-            return replace(request, rank_table=None, rank_table_sha256="", chief={}), reasons
-        left = {
-            name: f"job {it.job_id} left processes" for it in ready.leftovers for name in it.pids
-        }
-        if not ready.unready and not left:
-            raise LaunchError("; ".join((*ready.problems, *ready.left)))
-        reasons |= {**left, **ready.unready}
-    raise LaunchError(f"the primary, {primary}, cannot take part: {reasons[primary]}")
-
-
-def _meet(
-    session: Session, request: LaunchRequest, transports: Mapping[str, Transport], screen: Screen
-) -> Preflight:
-    with _runner(session, transports, screen, "preflight") as runner:
-        ended = meet(request, runner)
-    document = {**ended.report.to_json(), "findings": as_json(ended.findings)}
-    session.run.write_json("preflight.json", document)
-    return ended
-
-
-@contextmanager
-def _runner(
-    session: Session, transports: Mapping[str, Transport], screen: Screen, what: str
-) -> Iterator[Runner]:
-    """Provide what runs preflights; Ctrl-C ends them."""
-    interrupts, folder = Interrupts(), session.run.folder / PREFLIGHT
-
-    @contextmanager
-    def known(plan: LaunchPlan) -> Iterator[None]:
-        """Record the preflight, so that `status` and `stop` find it if this process is killed."""
-        started = now().isoformat(timespec="milliseconds")
-        record = record_of(plan, started=started, clocks=NodeClocks())
-        Run(plan.job_id, folder).write_json(PLAN_FILE, record)
-        with folder_held(folder):
-            yield
-        (folder / PLAN_FILE).unlink()
-
-    with on_interrupt(interrupts.press, screen, *promises(what)):
-        yield Runner(
-            transports=transports,
-            folder=folder,
-            interrupts=interrupts,
-            known=known,
-            connect=session.connect_again,
-            tell=screen.error,
+    @classmethod
+    def of(cls, session: Session, screen: Screen) -> Ranks:
+        """Use the open connections of a session."""
+        hosts, nodes = session.hosts, session.cluster.nodes
+        sides, errors = results_and_errors(
+            [node for node in nodes if node.name in hosts],
+            lambda node: work_side(node, hosts[node.name]),
             forks=session.forks,
         )
+        names = [node.name for node in nodes if node.name not in hosts]
+        lost = {name: UnreachableError(name, "it is not reachable") for name in names}
+        return cls(session, screen, sides, {**errors, **lost})
 
+    def rounds(
+        self,
+        request: LaunchRequest,
+        runner: Runner,
+        name: str,
+        titles: Mapping[str, str],
+        program: str,
+    ) -> node_check.Start:
+        """Return what runs a round of a check on all ranks, and keeps its logs in `NAME-N/`."""
+        folder, numbers = self.session.run.folder / PREFLIGHT, count(1)
 
-def _request(
-    session: Session,
-    cluster: Cluster,
-    applied: SetupRecord,
-    transports: Mapping[str, Transport],
-) -> tuple[Readiness, LaunchRequest]:
-    """Query the nodes, and build the request of `train` for the preflight script.
+        def start(words: tuple[str, ...]) -> tuple[Notes, JobReport]:
+            number = next(numbers)
+            self.screen.working(f"{titles[words[0]]} (round {number})")
+            report = runner.run(program_plan(request, program.encode(), words, grace_s=1.0))
+            notes = read_notes(folder, range(request.placement.world_size))
+            if folder.exists():
+                folder.rename(folder.with_name(f"{name}-{number}"))
+            return notes, report
 
-    Raises:
-        InventoryError: the code on the control machine cannot be read.
-    """
-    file = installed_templates() / "scripts/meet.py"
-    ready = check_readiness(
-        cluster,
-        applied,
-        transports,
-        str(file),
-        hosts=session.hosts,
-        forks=session.forks,
-        sending=code_sender(cluster, threading.Event()),
-    )
-    anywhere = replace(ready, is_copied=True, script=PurePosixPath(file.name))
-    return ready, job_request(
-        cluster, applied, anywhere, script=str(file), job_id=session.run.run_id, grace_s=0.0
-    )
+        return start
+
+    def idle_part(self, chosen: Collection[str]) -> tuple[LaunchRequest, Mapping[str, str]]:
+        """Return the request of a job on all chosen nodes that could start one, and why not others.
+
+        Raises:
+            LaunchError: the primary is left out, setup was not run from here, or is outdated.
+        """
+        cluster, applied = _applied(self.session)
+        primary = cluster.primary_name
+        needed = {*chosen, primary}
+        reasons = {name: error.message for name, error in self.errors.items() if name in needed}
+        while primary not in reasons:
+            others = [n for n in chosen if n not in reasons and n != primary]
+            ready, request = self.request(*applied.part_of(cluster, [primary, *others]))
+            if not ready.problems and not ready.leftovers:
+                # Each pair makes its own group: neither a rank table nor CM_ variables may be set.
+                return replace(request, rank_table=None, rank_table_sha256="", chief={}), reasons
+            old = [(name, job.job_id) for job in ready.leftovers for name in job.pids]
+            left = {name: f"job {job_id} left processes" for name, job_id in old}
+            if not ready.unready and not left:
+                raise LaunchError("; ".join((*ready.problems, *ready.left)))
+            reasons |= {**left, **ready.unready}
+        raise LaunchError(f"the primary, {primary}, cannot take part: {reasons[primary]}")
+
+    def request(self, cluster: Cluster, applied: SetupRecord) -> tuple[Readiness, LaunchRequest]:
+        """Query the nodes, and build the request of `train` for the preflight script.
+
+        Raises:
+            InventoryError: the code on the control machine cannot be read.
+        """
+        session, file = self.session, installed_templates() / "scripts/meet.py"
+        ready = check_readiness(
+            cluster,
+            applied,
+            self.transports,
+            str(file),
+            hosts=session.hosts,
+            forks=session.forks,
+            sending=code_sender(cluster, threading.Event()),
+        )
+        anywhere = replace(ready, is_copied=True, script=PurePosixPath(file.name))
+        return ready, job_request(
+            cluster, applied, anywhere, script=str(file), job_id=session.run.run_id, grace_s=0.0
+        )
+
+    def meet(self, request: LaunchRequest) -> Preflight:
+        """Have all ranks of a request connect, and keep what they found."""
+        with self.runner("preflight") as runner:
+            ended = meet(request, runner)
+        document = {**ended.report.to_json(), "findings": as_json(ended.findings)}
+        self.session.run.write_json("preflight.json", document)
+        return ended
+
+    @contextmanager
+    def runner(self, what: str) -> Iterator[Runner]:
+        """Provide what runs preflights; Ctrl-C ends them."""
+        interrupts, folder = Interrupts(), self.session.run.folder / PREFLIGHT
+
+        @contextmanager
+        def known(plan: LaunchPlan) -> Iterator[None]:
+            """Record it, so that `status` and `stop` find it if this process is killed."""
+            started = now().isoformat(timespec="milliseconds")
+            record = record_of(plan, started=started, clocks=NodeClocks())
+            Run(plan.job_id, folder).write_json(PLAN_FILE, record)
+            with folder_held(folder):
+                yield
+            (folder / PLAN_FILE).unlink()
+
+        with on_interrupt(interrupts.press, self.screen, *promises(what)):
+            yield Runner(
+                transports=self.transports,
+                folder=folder,
+                interrupts=interrupts,
+                known=known,
+                connect=self.session.connect_again,
+                tell=self.screen.error,
+                forks=self.session.forks,
+            )
 
 
 def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
@@ -344,29 +337,12 @@ def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
     Raises:
         LaunchError: setup was not run from here, or is outdated.
     """
-    document = session.state.applied(session.cluster.name)
-    if document is None:
+    applied = setup_record_of(session.state, session.cluster)
+    if applied is None:
         raise LaunchError("the cluster was not set up from here; run setup")
-    applied = SetupRecord.from_json(document)
     if outdated := applied.why_outdated(session.cluster):
         raise LaunchError(f"{outdated}; run setup again")
     return session.cluster.with_leaves(applied.leaves), applied
-
-
-def _sides(session: Session) -> tuple[dict[str, Transport], dict[str, NodeError]]:
-    """Return the workload sides of the nodes over the open connections, and why some have none."""
-    hosts, nodes = session.hosts, session.cluster.nodes
-    sides, errors = results_and_errors(
-        [node for node in nodes if node.name in hosts],
-        lambda node: work_side(node, hosts[node.name]),
-        forks=session.forks,
-    )
-    lost = {
-        n.name: UnreachableError(n.name, "it is not reachable")
-        for n in nodes
-        if n.name not in hosts
-    }
-    return dict(sides), {**errors, **lost}
 
 
 def _lost(session: Session, error: UnreachableError) -> str:

@@ -35,32 +35,14 @@ def among(flag: str, word: str | None, known: Sequence[W]) -> W | None:
     raise UsageError(f'{flag}: "{word}" is not one of {", ".join(known)}')
 
 
-def end(screen: Screen, code: int, document: Mapping[str, object] | None) -> None:
-    """End a verb after its output; `document` is None without --json.
-
-    Raises:
-        Exit: the code is not 0, or the output could not be written and the code would be 0.
-    """
-    if document is not None:
-        try:
-            screen.json(document)
-        except OutputError as error:
-            raise Exit(str(error), code=code or error.exit_code) from error
-    if code := code or (OutputError.exit_code if screen.lost_answer else 0):
-        raise Exit(code=code)
-
-
 def exit_with(
-    words: str,
-    code: int,
-    flags: Mapping[str, object],
-    besides: Mapping[str, object] | None = None,
+    words: str, code: int, besides: Mapping[str, object] | None = None, *, json: bool
 ) -> Exit:
-    """Return the exception that ends a failed verb; with --json print a document as well.
+    """Return the exception that ends a failed verb; with `json` print a document as well.
 
     `besides` holds further keys of that document.
     """
-    if flags.get("json"):
+    if json:
         with suppress(OutputError):  # standard error says the same
             Screen(json_mode=True).json({**(besides or {}), "exit_code": code, "message": words})
     return Exit(words, code=code)
@@ -113,8 +95,6 @@ def _end(code: int, _signal: int, _frame: FrameType | None) -> None:
 _LONGEST_S = 86400.0
 _MOST_DIGITS = 18
 """Python refuses to convert numbers with thousands of digits."""
-
-JSON_HELP = "Print the report as JSON on standard output, progress on standard error"
 
 
 def whole_number(flag: str, text: str, *, at_least: int | None) -> int:

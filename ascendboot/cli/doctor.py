@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ascendboot.cli.common import JSON_HELP, end
 from ascendboot.cli.known_jobs import final_report
-from ascendboot.cli.verbs import verb
-from ascendboot.console.screen import Screen
+from ascendboot.cli.verbs import Call, verb
 from ascendboot.doctor.verdict import Examined, Layout, Verdict, examine
 from ascendboot.errors import UsageError
 from ascendboot.jobs.error_codes import known_errors
@@ -26,15 +24,10 @@ _MOST_NOTES = 20
         "path": "A file or folder with logs; also without the flag. Default: the folder of --job",
         "job": "A job that was started from here, by its id: its logs, ranks and clocks",
         "rank-table": "The rank table of the job: it names rank, node and device by address",
-        "json": JSON_HELP,
     },
 )
 def doctor(
-    _: object,
-    path: list[str],
-    job: str | None = None,
-    rank_table: str | None = None,
-    json: bool = False,
+    call: Call, path: list[str], job: str | None = None, rank_table: str | None = None
 ) -> None:
     """Find what failed first in the logs of any job.
 
@@ -51,15 +44,22 @@ def doctor(
     Exit codes: 0 examined, 1 a file could not be used, 2 no such file, job or
     rank table.
     """
-    screen = Screen(json_mode=json)
+    screen = call.screen
     known_errors()  # an invalid file of the operator is reported before the logs are read
     record, places = _places(path, job)
     layout = Layout.of_record(record) if record else Layout()
     if rank_table is not None:
         layout = Layout.of_table(rank_table)
-    found = _reported(places) if record else None
-    found = found or examine(places, layout, record)
-    for line in () if json else _lines(found):
+    reported = None
+    if record and len(places) == 1 and places[0].is_dir():
+        reported = final_report(places[0])
+    if reported and reported.cause:
+        verdict = Verdict.of_report(reported.cause, places[0])
+        found = Examined((verdict,), reported.notes, len(list(places[0].glob("*.log"))))
+    else:
+        found = examine(places, layout, record)
+    lines = [line for verdict in found.verdicts for line in verdict.lines()]
+    for line in () if call.json else lines or [f"no error found in {counted(found.files, 'file')}"]:
         screen.say(line)
     for note in found.notes[:_MOST_NOTES]:
         screen.say(note, "yellow")
@@ -71,22 +71,7 @@ def doctor(
         "verdicts": [verdict.to_json() for verdict in found.verdicts],
         "notes": list(found.notes),
     }
-    end(screen, 0, document if json else None)
-
-
-def _reported(places: Sequence[Path]) -> Examined | None:
-    """Return the cause in the final report of a job; None if there is no such report."""
-    folder = places[0]
-    report = final_report(folder) if len(places) == 1 and folder.is_dir() else None
-    if report is None or report.cause is None:
-        return None
-    verdict = Verdict.of_report(report.cause, folder)
-    return Examined((verdict,), report.notes, len(list(folder.glob("*.log"))))
-
-
-def _lines(found: Examined) -> list[str]:
-    lines = [line for verdict in found.verdicts for line in verdict.lines()]
-    return lines or [f"no error found in {counted(found.files, 'file')}"]
+    call.end(0, document)
 
 
 def _places(path: Sequence[str], job: str | None) -> tuple[JobRecord | None, list[Path]]:

@@ -1,22 +1,26 @@
-"""Jobs for other systems: `export.volcano`."""
+"""Jobs and nodes for other systems: `export.volcano`, `.ansible`, `import.volcano`."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from invoke.collection import Collection
-from invoke.context import Context
 
-from ascendboot.cli.common import among, end, whole_number
+from ascendboot.cli.common import among, whole_number
 from ascendboot.cli.verbs import Call, verb
-from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
+from ascendboot.export import ansible
+from ascendboot.export.from_volcano import read_job
 from ascendboot.export.volcano import PROFILES, Job, export
 from ascendboot.readiness.ready import script_arguments
+
+_JSON = "Print YAML and notes as one JSON document"
 
 
 @verb(
     name="volcano",
+    shared=("inventory", "json"),
     help={
         "script": "The training script, as seen from code.path",
         "image": "The image of the pods; required",
@@ -28,11 +32,11 @@ from ascendboot.readiness.ready import script_arguments
         "max-retry": "How often Volcano starts the job again after a failure. Default: never",
         "region": "With cabinet: the region of the cloud, such as cn-southwest-2",
         "inventory": "The inventory, as for train",
-        "json": "Print YAML and notes as one JSON document",
+        "json": _JSON,
     },
 )
 def export_volcano(
-    c: Context,
+    call: Call,
     *,
     script: str,
     image: str | None = None,
@@ -42,8 +46,6 @@ def export_volcano(
     queue: str = "default",
     max_retry: str | None = None,
     region: str | None = None,
-    inventory: str | None = None,
-    json: bool = False,
 ) -> None:
     """Print a job as YAML of a VolcanoJob. Connects to no node.
 
@@ -70,13 +72,52 @@ def export_volcano(
         max_retry=whole_number("--max-retry", max_retry, at_least=1) if max_retry else None,
         region=region,
     )
-    text, notes = export(Call(inventory, 1, json).path, job)
-    screen = Screen(json_mode=json)
+    text, notes = export(call.path, job)
+    _deliver(call, text, notes, {"yaml": text})
+
+
+@verb(name="volcano", help={"file": "The YAML, such as /dev/stdin", "json": _JSON})
+def import_volcano(call: Call, *, file: str) -> None:
+    """Print an inventory for the YAML of a VolcanoJob, and the command that trains.
+
+    Fill in the addresses of the servers. Standard error lists what ascendboot
+    has no counterpart for.
+
+    Examples:
+      invoke import.volcano config.yaml > atlas.yaml
+      kubectl get vcjob my-job -o yaml | invoke import.volcano /dev/stdin
+
+    Exit codes: 0 done, 2 the file does not hold one VolcanoJob.
+    """
+    text, train, notes = read_job(Path(file))
+    _deliver(call, text, notes, {"inventory": text, "train": train})
+
+
+@verb(name="ansible", shared=("inventory",), help={"inventory": "The inventory, as for setup"})
+def export_ansible(call: Call) -> None:
+    """Print the nodes as JSON of a dynamic inventory of Ansible.
+
+    Connects to no node. Groups are the cluster, `primary` and the groups of the
+    inventory. A script that Ansible runs does not need its arguments:
+      #!/bin/sh
+      exec ascendboot export.ansible --inventory atlas.yaml
+
+    Examples:
+      invoke export.ansible --inventory atlas.yaml
+      ansible -i ./inventory.sh all -m ping
+
+    Exit codes: 0 done, 2 invalid inventory.
+    """
+    call.screen.json(ansible.inventory(call.cluster()))
+
+
+def _deliver(call: Call, text: str, notes: list[str], document: dict[str, object]) -> None:
     for note in notes:
-        screen.error(note)
-    if not json:
-        screen.text(text.removesuffix("\n"))
-    end(screen, 0, {"yaml": text, "not_carried_over": notes} if json else None)
+        call.screen.error(note)
+    if not call.json:
+        call.screen.text(text.removesuffix("\n"))
+    call.end(0, {**document, "not_carried_over": notes})
 
 
-collection = Collection("export", export_volcano)
+collection = Collection("export", export_volcano, export_ansible)
+imports = Collection("import", import_volcano)

@@ -124,13 +124,10 @@ class _Sender:
     def run(self) -> None:
         """Pass events on until None comes."""
         while (document := self.waiting.get()) is not None:
-            self._pass_on(document)
-
-    def _pass_on(self, document: bytes) -> None:
-        try:
-            self._send(document)
-        except (OSError, HTTPException, HookError) as error:
-            self.problem(str(error))
+            try:
+                self._send(document)
+            except (OSError, HookError) as error:  # noqa: PERF203 - those that follow are sent
+                self.problem(str(error))
 
     def problem(self, words: str) -> None:
         """Print the first problem; those that follow would repeat it."""

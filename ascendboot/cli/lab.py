@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from invoke.collection import Collection
-from invoke.context import Context
 
-from ascendboot.cli.common import JSON_HELP, end, whole_number
-from ascendboot.cli.verbs import verb
-from ascendboot.console.screen import Screen
+from ascendboot.cli.common import whole_number
+from ascendboot.cli.verbs import Call, verb
 from ascendboot.errors import NodeError, UsageError
 from ascendboot.lab import cluster as labs
 from ascendboot.lab import faults
@@ -37,11 +35,10 @@ _LAB_HELP = "The id of a lab of another working directory; lab.status lists them
         " a2",
         "network": f"Management and NPU network. Default: {DEFAULT_NETWORKS}, or a free part of"
         " them if another lab uses these",
-        "json": JSON_HELP,
     }
 )
 def up(
-    c: Context,
+    call: Call,
     *,
     nodes: str = "2",
     devices: str = "8",
@@ -49,7 +46,6 @@ def up(
     no_containers: bool = False,
     product: str = "a2",
     network: str | None = None,
-    json: bool = False,
 ) -> None:
     """Start a practice cluster with real SSH and stand-in NPUs. Needs root.
 
@@ -89,7 +85,7 @@ def up(
     is_below = lab.inventory.is_relative_to(Path.cwd())
     inventory = lab.inventory.relative_to(Path.cwd()) if is_below else lab.inventory
     words = f"{'already runs' if before else 'is up'}. Next: invoke setup --inventory {inventory}"
-    _print(reply, [*lines, *notes, f"The practice cluster {words}"], json=json)
+    _end(call, reply, [*lines, *notes, f"The practice cluster {words}"])
 
 
 def _started(
@@ -105,10 +101,16 @@ def _started(
         why_none = hindrance(Path("/proc/self/mounts").read_text())
         containers = why_none is None
 
+    here = Path.cwd()
+    around = (place for place in (here, *here.parents) if (place / "pyproject.toml").is_file())
+    project = next((place for place in around if (place / DEMO).is_dir()), None)
+    caller = (os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", ""))
+    is_sudo = all(word.isdecimal() for word in caller)
+    owner = (int(caller[0]), int(caller[1])) if is_sudo else (os.getuid(), os.getgid())
+
     def bring_up(requested: Shape) -> labs.Lab:
-        instead, here = requested.elsewhere() if elsewhere else (), Path.cwd()
-        project = _project(here)
-        return labs.up(requested, directory=here, project=project, owner=_owner(), instead=instead)
+        instead = requested.elsewhere() if elsewhere else ()
+        return labs.up(requested, directory=here, project=project, owner=owner, instead=instead)
 
     try:
         return bring_up(replace(shape, containers=containers)), why_none
@@ -119,8 +121,8 @@ def _started(
         return bring_up(replace(shape, containers=False)), str(error).partition("; try ")[0]
 
 
-@verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
-def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
+@verb(help={"lab": _LAB_HELP})
+def down(call: Call, *, lab: str | None = None) -> None:
     """Remove the practice cluster of this directory; only .ascendboot/runs is kept.
 
     Examples:
@@ -132,19 +134,18 @@ def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
     become_root()
     was_here = labs.INVENTORY.exists()
     found, lab_id = _requested(lab)
-    others = _others(found)
+    others, lines = _others(found)
     gone = found.lab_id if found else lab_id if lab_id and labs.remains(lab_id) else None
     if gone:
         labs.down(gone)
     if was_here and not labs.INVENTORY.exists():
         State.here().forget_setup(labs.CLUSTER, labs.INVENTORY)
-    reply = {"lab": gone, "others": others}
     first = "The practice cluster is down." if gone else _none_runs(lab)
-    _print(reply, [first, *_lines_of_others(others)], json=json)
+    _end(call, {"lab": gone, "others": others}, [first, *lines])
 
 
-@verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
-def status(c: Context, *, lab: str | None = None, json: bool = False) -> None:
+@verb(help={"lab": _LAB_HELP})
+def status(call: Call, *, lab: str | None = None) -> None:
     """Show the state of the practice cluster and its faults.
 
     Examples:
@@ -156,20 +157,21 @@ def status(c: Context, *, lab: str | None = None, json: bool = False) -> None:
     become_root()
     found, _ = _requested(lab)
     nodes = [node.to_json() for node in labs.status_of(found)] if found else []
-    fixed, others = found.to_json() if found else {"lab": None}, _others(found)
+    fixed, (others, last) = found.to_json() if found else {"lab": None}, _others(found)
     none_runs = [] if found else [f"{_none_runs(lab)} Bring one up with invoke lab.up"]
-    lines = [*map(_node_line, nodes), *none_runs, *_lines_of_others(others)]
-    _print({**fixed, "nodes": nodes, "others": others}, lines, json=json)
+    reply = {**fixed, "nodes": nodes, "others": others}
+    _end(call, reply, [*map(_node_line, nodes), *none_runs, *last])
 
 
 @verb(
+    shared=(),
     help={
         "node": "The node, for example lab-1",
         "container": "Open the shell in its container",
         "lab": _LAB_HELP,
-    }
+    },
 )
-def shell(c: Context, *, node: str, container: bool = False, lab: str | None = None) -> None:
+def shell(_: Call, *, node: str, container: bool = False, lab: str | None = None) -> None:
     """Open a root shell on a node or in its container, without SSH.
 
     Examples:
@@ -195,11 +197,10 @@ def shell(c: Context, *, node: str, container: bool = False, lab: str | None = N
         f" default {faults.DEFAULT_SECONDS}",
         "undo": "Remove the fault",
         "lab": _LAB_HELP,
-        "json": JSON_HELP,
     }
 )
 def fault(
-    c: Context,
+    call: Call,
     *,
     node: str,
     kind: str,
@@ -209,7 +210,6 @@ def fault(
     seconds: str | None = None,
     undo: bool = False,
     lab: str | None = None,
-    json: bool = False,
 ) -> None:
     """Cause a fault on a node, or remove it with --undo.
 
@@ -234,36 +234,32 @@ def fault(
 
     Exit codes: 0 done, 1 not possible on this machine, 2 wrong usage.
     """
+    given = {"device": device, "times": times, "milliseconds": milliseconds, "seconds": seconds}
     numbers = {
-        name: None if word is None else whole_number(f"--{name}", word, at_least=least)
-        for name, word, least in (
-            ("device", device, 0),
-            ("times", times, 0),
-            ("milliseconds", milliseconds, 0),
-            ("seconds", seconds, None),
-        )
+        name: whole_number(f"--{name}", word, at_least=None if name == "seconds" else 0)
+        for name, word in given.items()
+        if word is not None
     }
     become_root()
     running = _running(lab)
     if undo:
-        fault = running.undo(node, kind, device=numbers["device"])
+        fault = running.undo(node, kind, device=numbers.get("device"))
     else:
         fault = running.fault(node, kind, **numbers)
     note, words = None if undo else faults.note(fault), as_json(fault)
     reply = {"lab": running.lab_id, "node": node, **words, "undone": undo, "note": note}
     where = node if fault.device is None else f"{node} device {fault.device}"
     what = f"no more {kind}" if undo else _fault_words(words | {"device": None})
-    _print(reply, [f"{where}: {what}", *filter(None, [note])], json=json)
+    _end(call, reply, [f"{where}: {what}", *filter(None, [note])])
 
 
 collection = Collection("lab", up, down, status, shell, fault)
 
 
-def _print(reply: dict[str, Any], lines: Sequence[str], *, json: bool) -> None:
-    screen = Screen(json_mode=json)
-    for line in lines:
-        screen.say(line)
-    end(screen, 0, reply if json else None)
+def _end(call: Call, reply: dict[str, Any], lines: Sequence[str]) -> None:
+    for line in lines:  # with --json on standard error
+        call.screen.say(line)
+    call.end(0, reply)
 
 
 def _node_line(node: dict[str, Any]) -> str:
@@ -298,13 +294,6 @@ def _none_runs(lab: str | None) -> str:
     return f"No practice cluster {lab} runs." if lab else "No practice cluster runs here."
 
 
-def _lines_of_others(others: list[dict[str, str]]) -> list[str]:
-    return [
-        f"Another practice cluster, {other['lab']}, belongs to {other['directory']}."
-        for other in others
-    ]
-
-
 def _requested(word: str | None) -> tuple[labs.Lab | None, str | None]:
     """The lab with the id in --lab, else that of the working directory; and the id."""
     lab_id = None if word is None else lab_called(word)
@@ -320,25 +309,12 @@ def _running(word: str | None) -> labs.Lab:
     raise LabError(f"lab: could not find a lab: none runs for {Path.cwd()}; run invoke lab.up")
 
 
-def _others(lab: labs.Lab | None) -> list[dict[str, str]]:
-    return [
+def _others(lab: labs.Lab | None) -> tuple[list[dict[str, str]], list[str]]:
+    """Labs of other working directories, and lines about them."""
+    others = [
         {"lab": record.shape.lab_id, "directory": str(record.directory)}
         for record in recorded()
         if lab is None or record.shape.lab_id != lab.lab_id
     ]
-
-
-def _owner() -> tuple[int, int]:
-    """User and group that own files in the working directory: those who called sudo."""
-    behind = (os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", ""))
-    if all(word.isdecimal() for word in behind):
-        return int(behind[0]), int(behind[1])
-    return os.getuid(), os.getgid()
-
-
-def _project(directory: Path) -> Path | None:
-    """The checkout that contains `directory`."""
-    for place in (directory, *directory.parents):
-        if (place / "pyproject.toml").is_file() and (place / DEMO).is_dir():
-            return place
-    return None
+    words = "Another practice cluster, {lab}, belongs to {directory}."
+    return others, [words.format(**other) for other in others]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from ascendboot.cli.common import end, whole_number
+from ascendboot.cli.common import whole_number
 from ascendboot.cli.known_jobs import JOB_HELP, REPORT_FILE, FoundJob, find_job, folder_held, now
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -21,7 +21,7 @@ from ascendboot.jobs.logs import (
     chosen_pattern,
     chosen_ranks,
     chosen_time,
-    fetch_plogs,
+    fetch_tails,
 )
 from ascendboot.jobs.status import duration_of
 from ascendboot.launch.plan import JobRecord, rank_log, rank_marks
@@ -99,7 +99,7 @@ def logs(
     }
     lost = OutputError.exit_code if wanted.sink.lost else 0
     code = UnreachableError.exit_code if errors else lost
-    end(screen, code, document if call.json else None)
+    call.end(code, document)
 
 
 class _Wanted(Value, kw_only=True):
@@ -234,7 +234,7 @@ def _write_report(found: FoundJob, gathering: LogGatherer) -> list[str]:
     record, errors = found.job.record, dict[str, NodeError]()
     if gathering.progress.has_failed:
         folder, forks = found.job.folder, found.session.forks
-        errors = fetch_plogs(record, found.transports, folder, forks=forks)
+        errors = fetch_tails(record, found.transports, folder, has_logs=True, forks=forks)
     report = report_on(
         record,
         gathering.progress,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_module
+import json
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from ascendboot.cli.common import end, whole_number
+from ascendboot.cli.common import whole_number
 from ascendboot.cli.known_jobs import SUPERVISE_FOLDER, now, recorded, supervised_run
-from ascendboot.cli.verbs import verb
+from ascendboot.cli.verbs import ANSWER_HELP, Call, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, UsageError
-from ascendboot.state import State
 from ascendboot.supervise.core import ENDED, Core
 from ascendboot.supervise.history import event_line
 from ascendboot.supervise.requests import Answer, Request, carry_out
@@ -24,26 +23,15 @@ ANSWER_S: Final = 60.0
 _TAKEN_S: Final = 10.0
 """For the answer to a request that was taken."""
 _PAUSE_S: Final = 0.5
-_JOB_HELP: Final = "The id of a supervised job. Default: the one that runs, otherwise the last one"
-_JSON_HELP: Final = "Print the result as JSON on standard output"
+_NODE_HELP: Final = "The node, by its name in the inventory"
+_HELP: Final = {
+    "job": "The id of a supervised job. Default: the one that runs, otherwise the last one",
+    "json": ANSWER_HELP,
+}
 
 
-@verb(
-    help={
-        "node": "The node, by its name in the inventory",
-        "job": _JOB_HELP,
-        "reason": "Why; stands in the events and in status",
-        "json": _JSON_HELP,
-    }
-)
-def quarantine(
-    _: object,
-    *,
-    node: str,
-    job: str = "",
-    reason: str = "by the operator",
-    json: bool = False,
-) -> None:
+@verb(help={"node": _NODE_HELP, "reason": "Why; stands in the events and in status", **_HELP})
+def quarantine(call: Call, *, node: str, job: str = "", reason: str = "by the operator") -> None:
     """Keep a node out of a supervised job until `release`.
 
     Other jobs use the node as before. If the running generation uses the node,
@@ -57,18 +45,12 @@ def quarantine(
     Exit codes: 0 done, 1 train did not answer, 2 no such job or node, or the
     job has ended.
     """
-    request = Request(verb="quarantine", node=node, reason=_one_line(reason))
-    _request(job, request, as_json=json)
+    shown = "".join(c if c.isprintable() else " " for c in reason)[:200]
+    _request(call, job, Request(verb="quarantine", node=node, reason=shown))
 
 
-@verb(
-    help={
-        "node": "The node, by its name in the inventory",
-        "job": _JOB_HELP,
-        "json": _JSON_HELP,
-    }
-)
-def release(_: object, *, node: str, job: str = "", json: bool = False) -> None:
+@verb(help={"node": _NODE_HELP, **_HELP})
+def release(call: Call, *, node: str, job: str = "") -> None:
     """Let a supervised job use a node again at once, whatever was seen of it.
 
     A running job takes it in after its next checkpoint, if more nodes are of
@@ -81,17 +63,11 @@ def release(_: object, *, node: str, job: str = "", json: bool = False) -> None:
     Exit codes: 0 done, 1 train did not answer, 2 no such job or node, or the
     job has ended.
     """
-    _request(job, Request(verb="release", node=node), as_json=json)
+    _request(call, job, Request(verb="release", node=node))
 
 
-@verb(
-    help={
-        "count": "The largest number of nodes",
-        "job": _JOB_HELP,
-        "json": _JSON_HELP,
-    }
-)
-def resize(_: object, *, count: str, job: str = "", json: bool = False) -> None:
+@verb(help={"count": "The largest number of nodes", **_HELP})
+def resize(call: Call, *, count: str, job: str = "") -> None:
     """Let a supervised job use at most N nodes, from its next checkpoint on.
 
     Examples:
@@ -102,17 +78,17 @@ def resize(_: object, *, count: str, job: str = "", json: bool = False) -> None:
     of nodes is possible, or the job has ended.
     """
     nodes = whole_number("resize", count, at_least=1)
-    _request(job, Request(verb="resize", count=nodes), as_json=json)
+    _request(call, job, Request(verb="resize", count=nodes))
 
 
 @verb(
     help={
-        "job": _JOB_HELP,
+        "job": _HELP["job"],
         "follow": "Continue until the job ends; Ctrl-C ends only this verb",
         "json": "Print one JSON object per line",
     },
 )
-def events(_: object, *, job: str = "", follow: bool = False, json: bool = False) -> None:
+def events(call: Call, *, job: str = "", follow: bool = False) -> None:
     """Print what happened to a supervised job, one line per event, times in UTC.
 
     Examples:
@@ -122,42 +98,30 @@ def events(_: object, *, job: str = "", follow: bool = False, json: bool = False
 
     Exit codes: 0 printed, 2 no such job.
     """
-    run = supervised_run(State.here(), job)
+    run = supervised_run(call.state, job)
+    store, place = Store(run.folder / SUPERVISE_FOLDER), 0
     write = Screen.raw(to_stderr=False)
-    for event in _events(Store(run.folder / SUPERVISE_FOLDER), follow=follow):
-        line = json_module.dumps(event) if json else event_line(event)
-        try:
-            write(f"{line}\n".encode(errors="backslashreplace"))
-        except BrokenPipeError:  # the reader has exited (`| head -1`)
-            return
-
-
-def _events(
-    store: Store, *, follow: bool, pause: Callable[[float], None] = time.sleep
-) -> Iterator[dict[str, Any]]:
-    """Yield all events; with `follow` also those to come, until the job has ended."""
-    place = 0
     while True:
         new, place = store.events_from(place)
-        yield from new
+        for event in new:
+            line = json.dumps(event) if call.json else event_line(event)
+            try:
+                write(f"{line}\n".encode(errors="backslashreplace"))
+            except BrokenPipeError:  # the reader has exited (`| head -1`)
+                return
         state = store.read_state() or {}
         if not follow or (not new and state.get("state") in ENDED):
             return
-        pause(_PAUSE_S)
+        time.sleep(_PAUSE_S)
 
 
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)[:200]
-
-
-def _request(job: str, request: Request, *, as_json: bool) -> None:
-    run, screen = supervised_run(State.here(), job), Screen(json_mode=as_json)
-    ask = Ask(Store(run.folder / SUPERVISE_FOLDER), run.run_id, screen)
-    answer = ask(request)
+def _request(call: Call, job: str, request: Request) -> None:
+    run = supervised_run(call.state, job)
+    answer = Ask(Store(run.folder / SUPERVISE_FOLDER), run.run_id, call.screen)(request)
     if answer.is_refused:
         raise UsageError(f"{run.run_id}: {answer.words}")
-    screen.say(answer.words)
-    end(screen, 0, {"job_id": run.run_id, "words": answer.words} if as_json else None)
+    call.screen.say(answer.words)
+    call.end(0, {"job_id": run.run_id, "words": answer.words})
 
 
 class Ask(Value):
@@ -176,17 +140,11 @@ class Ask(Value):
             UsageError: there is no such node or size, or the job has ended.
             AscendbootError: `train` does not answer.
         """
-        answer = None
-        while answer is None:
-            answer = self._once(request)
-        return answer
-
-    def _once(self, request: Request) -> Answer | None:
         try:
             with self.store.writing(now().isoformat(timespec="seconds")) as writer:
                 return self._changed(writer, request)
         except SupervisedError:
-            return self._answered(request)
+            return self._answered(request) or self(request)
 
     def _changed(self, writer: Writer, request: Request) -> Answer:
         """Change the state file; the next `train --resume` acts on it."""
@@ -201,25 +159,29 @@ class Ask(Value):
 
     def _answered(self, request: Request) -> Answer | None:
         """Hand over a request and wait for the answer; None: `train` has ended before."""
-        inbox, until = self.store.inbox, self.clock() + ANSWER_S
+        inbox = self.store.inbox
         request_id = inbox.hand_over(request)
         self.screen.working(f"{self.job_id}: waiting for its train to answer")
         try:
-            while self.store.is_supervised and self.clock() < until:
-                if answer := inbox.answer(request_id):
-                    return answer
-                self.pause(_PAUSE_S)
+            answer = self._waited_for(request_id, ANSWER_S, lambda: self.store.is_supervised)
         finally:  # also after Ctrl-C: what the operator gave up is not carried out later
             is_withdrawn = inbox.withdraw(request_id)
             self.screen.rest()
-        if is_withdrawn and not self.store.is_supervised:
-            return None
-        until = self.clock() + (0.0 if is_withdrawn else _TAKEN_S)
-        while self.clock() < until:
-            if answer := inbox.answer(request_id):
-                return answer
-            self.pause(_PAUSE_S)
+        if answer is None and not is_withdrawn:
+            answer = self._waited_for(request_id, _TAKEN_S, lambda: True)
+        if answer or (is_withdrawn and not self.store.is_supervised):
+            return answer
         why = f"no answer within {ANSWER_S:g} s; nothing was changed; repeat it later"
         if not is_withdrawn:
             why = "it took the request and gave no answer; see status and events"
         raise AscendbootError(f"{self.job_id}: could not ask its train to {request.verb}: {why}")
+
+    def _waited_for(
+        self, request_id: str, at_most_s: float, goes_on: Callable[[], bool]
+    ) -> Answer | None:
+        until = self.clock() + at_most_s
+        while goes_on() and self.clock() < until:
+            if answer := self.store.inbox.answer(request_id):
+                return answer
+            self.pause(_PAUSE_S)
+        return None

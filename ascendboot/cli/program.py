@@ -164,7 +164,7 @@ def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
     wants_json = any("json" in verb.args and verb.args["json"].value for verb in verbs)
     code = (LaunchError if starts_jobs else UsageError).exit_code
     with _plain_errors():
-        raise exit_with(words, code, {"json": wants_json})
+        raise exit_with(words, code, json=wants_json)
 
 
 @contextmanager
@@ -216,7 +216,8 @@ _VERBS = {"setup": "setup", "check": "setup"} | {
 _VERBS["report"] = "report_file"
 _VERBS |= dict.fromkeys(("quarantine", "release", "resize", "events"), "operate")
 """The module of each verb."""
-_GROUPS = ("export", "lab", "ranktable", "topology")
+_GROUPS = {name: (name, "collection") for name in ("export", "lab", "ranktable", "topology")}
+_GROUPS["import"] = ("export", "imports")
 _ONLY_TELL = {
     *("--list", "-l", "--help", "-h", "--version", "-V"),
     *("--complete", "--print-completion-script"),
@@ -253,9 +254,9 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     for name, module in _VERBS.items():
         if name in wanted:
             collection.add_task(getattr(import_module(f"ascendboot.cli.{module}"), name))
-    for name in _GROUPS:
+    for name, (module, group) in _GROUPS.items():
         if name in wanted:
-            collection.add_collection(import_module(f"ascendboot.cli.{name}").collection)
+            collection.add_collection(getattr(import_module(f"ascendboot.cli.{module}"), group))
     return collection
 
 
@@ -299,21 +300,15 @@ def main() -> None:
         version=__version__,
         executor_class=CarefulExecutor,
     )
+    code: str | int | None = 0
     try:
         program.run(argv)
     except SystemExit as end:
-        _exit_now(end.code)
-        raise
-    _exit_now(0)
-
-
-def _exit_now(code: str | int | None) -> None:
-    """End the process once its output is written; return if that fails.
-
-    Every verb has closed what it opened. Python would first search all of its memory for unused
-    objects, and threads that still read from a node might print in the meantime.
-    """
+        code = end.code
+    # Every verb has closed what it opened. Python would first search all of its memory for unused
+    # objects, and threads that still read from a node might print in the meantime.
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(int(code or 0))
+    sys.exit(code)

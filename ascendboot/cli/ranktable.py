@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from invoke.collection import Collection
-from invoke.context import Context
 
 from ascendboot.checks.rank_table import known_products, level_places, member
-from ascendboot.cli.common import among, end
+from ascendboot.cli.common import among
 from ascendboot.cli.session import Session
-from ascendboot.cli.verbs import FORKS, Call, cluster_verb, verb
+from ascendboot.cli.verbs import ANSWER_HELP, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
 from ascendboot.facts.derive import device_ids, devices_of, leaves_by_lldp, places_of
@@ -25,6 +23,7 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import counted, expand_list
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
+from ascendboot.ranktable.configmap import configmap as configmap_of
 from ascendboot.ranktable.formats import FORMATS, Generation, table_of
 from ascendboot.ranktable.formats.parts import Converted, Member, MemberDevice, Table
 from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
@@ -37,7 +36,10 @@ from ascendboot.transport.api import HostSide
 from ascendboot.value import as_json, replace
 
 PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
-ANSWER_HELP = "Print the result as JSON on standard output"
+CONFIGMAP_HELP = (
+    "Write YAML of a ConfigMap of this name, as the controllers do: rings-config-JOB for"
+    " MindCluster, ranktable-JOB for Volcano's plugin configmap1980"
+)
 GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
 """The generations by their value of --to."""
 _NPU_QUERIES = (
@@ -62,6 +64,7 @@ _GIVEN, _BY_TEXT = conversion.ORDERS
         " [{device_id: 0, device_ip: ADDRESS}]",
         "product": f"With --offline, or to check the product of the NPUs: {', '.join(PRODUCTS)}",
         "job": f"Also check the rules of a training stack: {', '.join(JOBS)}",
+        "configmap": CONFIGMAP_HELP,
         "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
     }
@@ -77,6 +80,7 @@ def write(
     offline: bool = False,
     product: str | None = None,
     job: str | None = None,
+    configmap: str | None = None,
     force: bool = False,
 ) -> None:
     """Write the rank table of a cluster from its devices. Nodes are only read.
@@ -105,24 +109,40 @@ def write(
         members = tuple(_stated(cluster, node, ids) for node in chosen)
         of_npus = wanted_product or (None if cluster.product == "auto" else cluster.product)
     else:
-        to_stderr = Screen(json_mode=True)  # standard output may be the table
-        with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
-            found = _query_npus(session, chosen)
-        if nodes is None:
-            cluster = cluster.with_leaves(leaves_by_lldp(cluster, found))
-            chosen = cluster.rank_order
-        all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
-        if errors := [f for f in all_findings if f.level == "error" and f.id not in _ALLOWED]:
-            raise AscendbootError(*(finding.message for finding in errors))
-        members = tuple(
-            member(n, found[n.name], _wanted(n, device_ids(n, found[n.name]), ids)) for n in chosen
-        )
-        of_npus = _product_among(cluster, found) or wanted_product
+        members, found_product = _of_npus(call, cluster, None if nodes is None else chosen, ids)
+        of_npus = found_product or wanted_product
     if wanted_product is not None and wanted_product != of_npus:
         raise UsageError(f"--product: the NPUs are of {of_npus}, not of {wanted_product}")
     generation = GENERATIONS[word] if word else conversion.generation_for(of_npus, members)
     table = conversion.build(members, generation, wanted_order, of_npus)
-    _deliver(table, call.screen, output=output, product=of_npus, job=wanted_job, force=force)
+    _deliver(
+        table,
+        call.screen,
+        output=output,
+        product=of_npus,
+        job=wanted_job,
+        configmap=configmap,
+        force=force,
+    )
+
+
+def _of_npus(
+    call: Call, cluster: Cluster, chosen: tuple[Node, ...] | None, ids: tuple[int, ...] | None
+) -> tuple[tuple[Member, ...], Product | None]:
+    """Return the chosen nodes, or all in rank order, as their NPUs report them, and the product."""
+    to_stderr = Screen(json_mode=True)  # standard output may be the table
+    with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
+        found = _query_npus(session, chosen or cluster.nodes)
+    if chosen is None:
+        cluster = cluster.with_leaves(leaves_by_lldp(cluster, found))
+    all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
+    if errors := [f for f in all_findings if f.level == "error" and f.id not in _ALLOWED]:
+        raise AscendbootError(*(finding.message for finding in errors))
+    members = tuple(
+        member(n, found[n.name], _wanted(n, device_ids(n, found[n.name]), ids))
+        for n in chosen or cluster.rank_order
+    )
+    return members, _product_among(cluster, found)
 
 
 def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
@@ -132,9 +152,8 @@ def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
         chosen = expand_list(names)
     except ValueError as error:
         raise UsageError(f"--nodes: {error}") from None
-    for name in chosen:
-        if name not in known:
-            raise UsageError(f'--nodes: "{name}" is not in {cluster.source}')
+    if unknown := [name for name in chosen if name not in known]:
+        raise UsageError(f'--nodes: "{unknown[0]}" is not in {cluster.source}')
     if len(set(chosen)) != len(chosen):
         raise UsageError("--nodes: a node is named twice")
     return tuple(known[name] for name in chosen)
@@ -174,6 +193,7 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
 
 
 @verb(
+    shared=("inventory", "json"),
     help={
         "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
         "file": "Another table, whose servers are appended; can be repeated",
@@ -183,24 +203,24 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
         "inventory": "The hostfile's hosts are nodes of this cluster, which are queried",
         "product": f"{PRODUCT_HELP}; the result must be valid for it",
         "output": "Output file; default: standard output",
+        "configmap": CONFIGMAP_HELP,
         "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
     },
     iterable=["file", "hccn_conf"],
 )
 def convert(
-    c: Context,
+    call: Call,
     *,
     table: str,
     file: Sequence[str] | None = None,
     to: str | None = None,
     order: str = "given",
     hccn_conf: Sequence[str] | None = None,
-    inventory: str | None = None,
     product: str | None = None,
     output: str | None = None,
+    configmap: str | None = None,
     force: bool = False,
-    json: bool = False,
 ) -> None:
     """Convert a rank table, merge several, or create one from a hostfile.
 
@@ -213,6 +233,7 @@ def convert(
       invoke ranktable.convert hccl.json --order server-id  in MindSpore's order
       invoke ranktable.convert hosts --hccn-conf n1=a.conf --hccn-conf n2=b.conf
       invoke ranktable.convert hosts --inventory two-node.yaml
+      invoke ranktable.convert hccl.json --configmap rings-config-my-job
 
     Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or values
     are missing, 4 a node of --inventory is unreachable.
@@ -220,14 +241,15 @@ def convert(
     wanted_order = among("--order", order, conversion.ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)
     word = among("--to", to, tuple(GENERATIONS))
-    hosts = _hosts_of(inventory, hccn_conf or ())
+    hosts = _hosts_of(call, hccn_conf or ())
     whole = conversion.in_order(_gathered((table, *(file or ())), hosts), wanted_order)
     converted = conversion.convert(whole, GENERATIONS[word]) if word else Converted(whole)
     _deliver(
         converted.table,
-        Screen(json_mode=json),
+        call.screen,
         output=output,
         product=wanted_product,
+        configmap=configmap,
         force=force,
         left_out=converted.left_out,
     )
@@ -247,11 +269,11 @@ def _gathered(names: Sequence[str], hosts: Mapping[str, conversion.Host]) -> Tab
     return tables[0] if len(tables) == 1 else conversion.merge(tables)
 
 
-def _hosts_of(inventory: str | None, hccn_conf: Sequence[str]) -> dict[str, conversion.Host]:
+def _hosts_of(call: Call, hccn_conf: Sequence[str]) -> dict[str, conversion.Host]:
     """Return the nodes of --inventory by name, address and server id, and those of --hccn-conf."""
     hosts: dict[str, conversion.Host] = {}
-    if inventory is not None:
-        cluster, found = _queried_cluster(inventory)
+    if call.inventory is not None:
+        cluster, found = _queried_cluster(call)
         for node in cluster.nodes:
             host = conversion.Host(node.server_id, dict(devices_of(node, found[node.name])))
             names = (node.name, node.address, node.cluster_address, node.server_id)
@@ -274,6 +296,7 @@ def _deliver(
     output: str | None,
     product: Product | None,
     job: Job | None = None,
+    configmap: str | None,
     force: bool,
     left_out: Sequence[str] = (),
 ) -> None:
@@ -288,13 +311,15 @@ def _deliver(
         source = from_text("the new table", text)
     except RecursionError:
         raise UsageError("the table: an unknown member is nested too deeply") from None
-    if output is not None:
+    if output is not None and configmap is None:
         source = replace(source, absolute=str(Path(output).absolute()))
     problems = validate_table(source, product=product, job=job)
     for problem in problems:
         screen.error(f"the new table: {sentence(problem)}")
     if any(problem.level == "error" for problem in problems):
         raise AscendbootError("the new table is refused and was not written")
+    if configmap is not None:
+        text = configmap_of(configmap, text)
     if left_out:
         screen.error(f"left out, because the new generation cannot hold it: {', '.join(left_out)}")
     if output is not None:
@@ -320,6 +345,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 
 @verb(
+    shared=("inventory", "json"),
     help={
         "table": "The file",
         "file": "Another file; can be repeated",
@@ -332,15 +358,13 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     iterable=["file"],
 )
 def validate(
-    c: Context,
+    call: Call,
     *,
     table: str,
     file: Sequence[str] | None = None,
     product: str | None = None,
     job: str | None = None,
-    inventory: str | None = None,
     intra_roce: bool = False,
-    json: bool = False,
 ) -> None:
     """Report all reasons why HCCL or a training stack would refuse a rank table.
 
@@ -358,24 +382,25 @@ def validate(
     """
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
-    names = (table, *(file or ()))
     servers = None
-    if inventory is not None:
-        cluster, found = _queried_cluster(inventory)
+    if call.inventory is not None:
+        cluster, found = _queried_cluster(call)
         wanted_product = wanted_product or _product_among(cluster, found)
         servers = servers_seen(cluster, found)
-    checked = partial(
-        check_file, product=wanted_product, job=wanted_job, intra_roce=intra_roce, servers=servers
-    )
-    results = [checked(name) for name in names]
+    results = [
+        check_file(
+            name, product=wanted_product, job=wanted_job, intra_roce=intra_roce, servers=servers
+        )
+        for name in (table, *(file or ()))
+    ]
     code = max(result.exit_code for result in results)
     lines = [line for result in results for line in result.report_lines()]
     document = {"exit_code": code, "files": [result.to_json() for result in results]}
-    _print(lines, document, code, json=json)
+    call.end(code, document, lines)
 
 
 @verb(help={"table": "The file", "server": "Only the ranks of this server", "json": ANSWER_HELP})
-def show(c: Context, *, table: str, server: str | None = None, json: bool = False) -> None:
+def show(call: Call, *, table: str, server: str | None = None) -> None:
     """Show the ranks of a rank table with servers, devices and addresses.
 
     Examples:
@@ -391,16 +416,17 @@ def show(c: Context, *, table: str, server: str | None = None, json: bool = Fals
         servers = ", ".join(dict.fromkeys(row.server for row in found.rows))
         raise UsageError(f'--server: "{server}" is not in {table}, which has {servers or "none"}')
     document = {"version": found.generation, "ranks": rows_json(rows)}
-    _print(lines_of(found.generation, rows), document, 0, json=json)
+    call.end(0, document, lines_of(found.generation, rows))
 
 
 @verb(help={"first": "One file", "second": "The other", "json": ANSWER_HELP})
-def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
+def diff(call: Call, *, first: str, second: str) -> None:
     """Show how two rank tables differ in meaning; ignores order, spaces and quotes.
 
     Examples:
       invoke ranktable.diff ours.json theirs.json
       invoke ranktable.diff ours.json theirs.json --json | jq .differences
+      invoke ranktable.diff hccl.json theirs.yaml     of kubectl get configmap
 
     Exit codes: 0 same meaning, 1 they differ, 2 one is unreadable or not a rank
     table.
@@ -408,27 +434,18 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     found = differences(table_of(read(first)), table_of(read(second)))
     code = 1 if found else 0
     lines = [difference.text for difference in found] or [f"{first} and {second} mean the same"]
-    document = {"exit_code": code, "differences": as_json(found)}
-    _print(lines, document, code, json=json)
+    call.end(code, {"exit_code": code, "differences": as_json(found)}, lines)
 
 
-def _print(lines: Iterable[str], document: Mapping[str, object], code: int, *, json: bool) -> None:
-    """Print the lines, or with --json the document, and end the verb."""
-    screen = Screen(json_mode=json)
-    for line in lines if not json else ():
-        screen.say(line)
-    end(screen, code, document if json else None)
-
-
-def _queried_cluster(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
+def _queried_cluster(call: Call) -> tuple[Cluster, Mapping[str, NodeFacts]]:
     """Read an inventory and query the NPUs of its nodes.
 
     Raises:
         AscendbootError: there is no such cluster, or some nodes could not be queried.
     """
-    call = Call(inventory, int(FORKS), json=True)  # standard output is for the result
     cluster = call.cluster()
-    with call.session("ranktable", cluster, reads=True) as session:
+    screen = Screen(json_mode=True)  # standard output is for the result
+    with call.session("ranktable", cluster, reads=True, screen=screen) as session:
         return cluster, _query_npus(session, cluster.nodes)
 
 

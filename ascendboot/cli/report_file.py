@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import gzip
 import io
-import json as json_module
+import json
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ascendboot.cli.common import JSON_HELP, end
 from ascendboot.cli.known_jobs import KnownJob, known_jobs, now, supervision
 from ascendboot.cli.report_page import Known, legible, page, page_values
+from ascendboot.cli.session import setup_record_of
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.doctor.verdict import Layout, examine
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.launch.plan import rank_log
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import write_atomically
-from ascendboot.model.names import counted
-from ascendboot.model.report import Finding, Outcome, StepResult
+from ascendboot.model.report import StepResult
 from ascendboot.model.secrets import masked, without_secrets
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import State
+from ascendboot.value import from_json
 
 _OF_SETUP: Final = re.compile(r"\d{8}-\d{6}-(?:setup|check)-[0-9a-f]+")
-_MINE: Final = b'<meta name="generator" content="ascendboot report">'
+_NAME: Final = "ascendboot-report-"
+_MINE: Final = (b'<meta name="generator" content="ascendboot report">', _NAME.encode())
+"""By these a report, and a bundle whose header has its name, are known at their beginning."""
 _FIRST: Final = 1 << 16
 _LAST: Final = 1 << 18
 """Bytes of the beginning and of the end of each file in a bundle."""
@@ -40,6 +41,7 @@ _GAP: Final = b"[ascendboot: %d bytes are left out here]\n"
 
 
 @verb(
+    shared=("inventory", "json"),
     help={
         "job": "The job's id, as printed by train. Default: the last job, otherwise the last setup"
         " or check",
@@ -48,19 +50,16 @@ _GAP: Final = b"[ascendboot: %d bytes are left out here]\n"
         "bundle": "Pack the report, logs and the output of tools into one .tar.gz, secrets masked",
         "force": "Overwrite a file that is no report",
         "inventory": "The inventory of the cluster: its leaf switches, and the secrets to mask",
-        "json": JSON_HELP,
-    }
+    },
 )
 def report(
-    _: object,
+    call: Call,
     *,
     job: str | None = None,
     run: str | None = None,
     output: str | None = None,
     bundle: bool = False,
     force: bool = False,
-    inventory: str | None = None,
-    json: bool = False,
 ) -> None:
     """Put what is known of a job into one HTML file.
 
@@ -77,7 +76,6 @@ def report(
     Exit codes: 0 written, 1 a file could not be used, 2 no such job or run, or
     the output is a file that is no report. No node is queried: never 4.
     """
-    call = Call(inventory, 1, json)
     cluster = call.cluster()
     if job is not None and run is not None:
         raise UsageError("--job: does not work with --run: leave out one of the two")
@@ -87,29 +85,23 @@ def report(
 
     folders, known = _known(call.state, cluster, job, run)
     values = legible(page_values(known), change)
-    name = f"ascendboot-report-{known.run_id}"
+    name = f"{_NAME}{known.run_id}"
     path = Path(output or f"{name}{'.tar.gz' if bundle else '.html'}")
     _refuse_other(path, force=force)
     left_out: list[dict[str, str]] = []
     content = page(values).encode(errors="replace")
     if bundle:
-        packed = Bundle(name, change, left_out)
-        packed.add("report.html", content)
-        packed.add("report.json", json_module.dumps(values, indent=1).encode())
-        content = packed.finished(_files(folders, known))
+        own = {"report.html": content, "report.json": json.dumps(values, indent=1).encode()}
+        content, left_out = packed(name, own, _files(folders, known), change)
     write_atomically(path, content)
-    call.screen.say(f"wrote {path}: {_what(known, content)}")
+    what = "job" if known.record else "setup or check"
+    call.screen.say(f"wrote {path}: of a {what}, {(len(content) + 1023) >> 10} KiB")
     for each in left_out[:_MOST_NAMED]:
         call.screen.say(f"  {each['name']}: {each['why']}", "yellow")
     if (more := len(left_out) - _MOST_NAMED) > 0:
         call.screen.say(f"  and {more} more: see LEFT-OUT.txt in the bundle", "yellow")
     document = {"exit_code": 0, "file": str(path), "left_out": left_out, "report": values}
-    end(call.screen, 0, document if json else None)
-
-
-def _what(known: Known, content: bytes) -> str:
-    what = "of a job" if known.record else "of a setup or check"
-    return f"{what}, {counted((len(content) + 1023) >> 10, 'KiB').removesuffix('s')}"
+    call.end(0, document)
 
 
 def _known(
@@ -139,8 +131,7 @@ def _known(
         verdict = tuple(line for each in examined.verdicts for line in each.lines())
     applied: SetupRecord | None = None
     with suppress(AscendbootError):  # of another version, or damaged: the rest is worth a report
-        document = state.applied(cluster.name)
-        applied = None if document is None else SetupRecord.from_json(document)
+        applied = setup_record_of(state, cluster)
     known = Known(
         run_id=found.record.job_id if found else results_of,
         made=now().isoformat(timespec="seconds"),
@@ -171,7 +162,7 @@ def _results(
         if folder.parent != state.runs or not _OF_SETUP.fullmatch(folder.name):
             continue
         with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            document = json_module.loads((folder / "report.json").read_bytes())
+            document = json.loads((folder / "report.json").read_bytes())
             if document["cluster"] == cluster.name:
                 return folder.name, tuple(_step_result(each) for each in document["results"])
     if run_id is not None:
@@ -182,17 +173,9 @@ def _results(
     return "", ()
 
 
-def _step_result(document: Mapping[str, Any]) -> StepResult:
-    names = ("node", "phase", "step", "detail", "duration_s")
-    finding = None
-    if "id" in document:
-        of_finding = {name: document[name] for name in ("id", "level", "remedy")}
-        finding = Finding(**of_finding, nodes=tuple(document["nodes"]), text=document["detail"])
-    return StepResult(
-        **{name: document[name] for name in names},
-        outcome=Outcome(document["outcome"]),
-        cause=finding,
-    )
+def _step_result(document: dict[str, Any]) -> StepResult:
+    cause = {**document, "text": document["detail"]} if "id" in document else None
+    return from_json({**document, "diff": "", "cause": cause}, StepResult)
 
 
 def _outputs(folder: Path, cluster: Cluster) -> dict[str, tuple[str, ...]]:
@@ -214,13 +197,7 @@ def _refuse_other(path: Path, *, force: bool) -> None:
         return
     with path.open("rb") as file:
         start = file.read(4096)
-    with suppress(OSError, EOFError, tarfile.TarError):
-        if start[:2] == b"\x1f\x8b":
-            with tarfile.open(path) as archive:
-                first = archive.next()
-                if first is not None and first.name.startswith("ascendboot-report-"):
-                    return
-    if _MINE not in start:
+    if not any(mark in start for mark in _MINE):
         raise UsageError(f"{path}: exists and is no report; name another --output, or --force")
 
 
@@ -252,48 +229,42 @@ def _files(folders: Mapping[str, Path], known: Known) -> list[tuple[str, Path]]:
     return sorted(found, key=weight)
 
 
-@dataclass
-class Bundle:
-    """A .tar.gz whose files hold no secrets; what does not fit is left out, and named."""
+def packed(
+    name: str,
+    own: Mapping[str, bytes],
+    files: Iterable[tuple[str, Path]],
+    change: Callable[[str], str],
+) -> tuple[bytes, list[dict[str, str]]]:
+    """Pack our own files as they are and others masked and cut; return what was left out, too."""
+    buffer, left_out = io.BytesIO(), list[dict[str, str]]()
+    compressed = gzip.GzipFile(f"{name}.tar", mode="w", fileobj=buffer, mtime=0)
+    with compressed, tarfile.open(fileobj=compressed, mode="w") as archive:
 
-    name: str
-    change: Callable[[str], str]
-    left_out: list[dict[str, str]]
+        def add(member: str, content: bytes) -> None:
+            info = tarfile.TarInfo(f"{name}/{member}")
+            info.size, info.mode = len(content), 0o600
+            archive.addfile(info, io.BytesIO(content))
 
-    def __post_init__(self) -> None:
-        self._buffer = io.BytesIO()
-        self._tar = tarfile.open(fileobj=self._buffer, mode="w")  # noqa: SIM115 - see finished
-        self._room = _WHOLE
-
-    def add(self, name: str, content: bytes) -> None:
-        """Add a file as it is."""
-        info = tarfile.TarInfo(f"{self.name}/{name}")
-        info.size, info.mode = len(content), 0o600
-        self._tar.addfile(info, io.BytesIO(content))
-        self._room -= len(content)
-
-    def finished(self, files: Iterable[tuple[str, Path]]) -> bytes:
-        """Add these files, masked and cut, and return the whole."""
-        for name, path in files:
-            if self._room < _FIRST + _LAST:
-                self._leave_out(name, "the bundle is full")
+        for member, content in own.items():
+            add(member, content)
+        for member, path in files:
+            if compressed.tell() + _FIRST + _LAST > _WHOLE:
+                left_out.append({"name": member, "why": "the bundle is full"})
                 continue
             try:
                 content, missing = _ends_of(path)
             except OSError as error:
-                self._leave_out(name, f"could not be read: {error.strerror or error}")
+                why = f"could not be read: {error.strerror or error}"
+                left_out.append({"name": member, "why": why})
                 continue
             if missing:
-                self._leave_out(name, f"{missing} bytes in its middle are left out")
-            text = content.decode(errors="surrogateescape")
-            self.add(name, self.change(text).encode(errors="surrogateescape"))
-        lines = [f"{each['name']}: {each['why']}\n" for each in self.left_out]
-        self.add("LEFT-OUT.txt", "".join(lines or ["nothing\n"]).encode(errors="replace"))
-        self._tar.close()
-        return gzip.compress(self._buffer.getvalue(), mtime=0)
-
-    def _leave_out(self, name: str, why: str) -> None:
-        self.left_out.append({"name": name, "why": why})
+                why = f"{missing} bytes in its middle are left out"
+                left_out.append({"name": member, "why": why})
+            text = change(content.decode(errors="surrogateescape"))
+            add(member, text.encode(errors="surrogateescape"))
+        lines = [f"{each['name']}: {each['why']}\n" for each in left_out]
+        add("LEFT-OUT.txt", "".join(lines or ["nothing\n"]).encode(errors="replace"))
+    return buffer.getvalue(), left_out
 
 
 def _ends_of(path: Path) -> tuple[bytes, int]:

@@ -73,6 +73,8 @@ class Known(Value, kw_only=True):
 def page_values(known: Known) -> dict[str, Any]:
     """Return everything that the page shows, as JSON values."""
     findings = _findings(known.results)
+    started = re.sub(r"[-:]", "", known.record.started[:19]) if known.record else ""
+    when = "before" if known.results_of < started.replace("T", "-") else "after"
     return {
         "run_id": known.run_id,
         "made": known.made,
@@ -83,7 +85,7 @@ def page_values(known: Known) -> dict[str, Any]:
         "inventory": _inventory(known),
         "command": known.record.command_line if known.record else "",
         "results_of": known.results_of,
-        "results_when": _results_when(known),
+        "results_when": when if known.results_of and known.record else "",
         "findings": findings,
         "timeline": _timeline(known),
         "supervision": _supervision(known),
@@ -120,14 +122,6 @@ def legible(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - 
     if isinstance(value, Mapping):
         return {key: legible(of, change) for key, of in value.items()}
     return [legible(item, change) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _results_when(known: Known) -> str:
-    """Whether the findings were made before or after the job was started; empty: without both."""
-    if not known.results_of or known.record is None:
-        return ""
-    started = re.sub(r"[-:]", "", known.record.started[:19]).replace("T", "-")
-    return "before" if known.results_of < started else "after"
 
 
 def _findings(results: Sequence[StepResult]) -> list[dict[str, Any]]:
@@ -228,19 +222,13 @@ def _inventory(known: Known) -> list[list[str]]:
 
 def _places(known: Known) -> dict[str, list[tuple[int, int | None]]]:
     """Device and rank by node, in rank order; nodes without a rank come last."""
+    slots = [(node, device) for node, device, _ in known.applied.slots] if known.applied else []
+    stated = [(n.name, device.device_id) for n in known.cluster.nodes for device in n.devices]
+    ranked = [(r.node, r.device_id) for r in known.record.ranks] if known.record else slots
+    ranks = {place: rank for rank, place in enumerate(ranked)}
     found: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
-    if known.record is not None:
-        for each in known.record.ranks:
-            found[each.node].append((each.device_id, each.rank))
-    slots = known.applied.slots if known.applied else ()
-    if known.record is None:
-        for rank, (node, device, _) in enumerate(slots):
-            found[node].append((device, rank))
-    others = [(node, device) for node, device, _ in slots]
-    others += [(n.name, device.device_id) for n in known.cluster.nodes for device in n.devices]
-    for node, device in others:
-        if device not in {known_device for known_device, _ in found[node]}:
-            found[node].append((device, None))
+    for node, device in dict.fromkeys([*ranked, *slots, *stated]):
+        found[node].append((device, ranks.get((node, device))))
     return {**found, **{n.name: found[n.name] for n in known.cluster.nodes}}
 
 
@@ -350,8 +338,16 @@ def _timeline(known: Known) -> dict[str, Any]:
         at["silent"] = round(100 * (times.silent_s or 0.0) / whole, 2)
         shown = {name: _since(getattr(times, name), began) for name in _MOMENTS}
         rows.append(
-            {"rank": end.rank, "node": end.node, "device": end.device, "level": level}
-            | {"words": words, "exit_code": end.exit_code, "at": at, "after": shown}
+            {
+                "rank": end.rank,
+                "node": end.node,
+                "device": end.device,
+                "level": level,
+                "words": words,
+                "exit_code": end.exit_code,
+                "at": at,
+                "after": shown,
+            }
         )
     rows.sort(key=lambda row: (row["level"] != "error", row["rank"]))
     shown_rows = sorted(rows[:_MOST_RANKS], key=lambda row: row["rank"])
@@ -385,27 +381,24 @@ def _supervision(known: Known) -> dict[str, Any] | None:
     if found is None:
         return None
     now = _seconds(known.made)
-    times = [
-        (_seconds(each.started), _seconds(each.ended) if each.ended else now)
-        for each in found.generations
-        if each.started
-    ]
+    shown = [each for each in found.generations if each.started]
+    times = [(_seconds(each.started), _seconds(each.ended or known.made)) for each in shown]
     begun = min((start for start, _ in times), default=now)
     whole = max(max((end for _, end in times), default=now) - begun, 0.001)
     rows = [
         as_json(each)
-        | {"nodes": fold(each.nodes), "took": _took(end - start), "runs": each.ended is None}
-        | {"left": round(100 * (start - begun) / whole, 2)}
-        | {"width": round(max(100 * (end - start) / whole, 0.5), 2)}
-        for each, (start, end) in zip(
-            (each for each in found.generations if each.started), times, strict=True
-        )
+        | {
+            "nodes": fold(each.nodes),
+            "took": _took(end - start),
+            "runs": each.ended is None,
+            "left": round(100 * (start - begun) / whole, 2),
+            "width": round(max(100 * (end - start) / whole, 0.5), 2),
+        }
+        for each, (start, end) in zip(shown, times, strict=True)
     ]
     document = found.to_json()
     return {
-        "state": document["state"],
-        "message": document["message"],
-        "nodes": document["nodes"],
+        **{name: document[name] for name in ("state", "message", "nodes")},
         "rows": rows,
         "span": span(whole),
         "events": [event_line(event) for event in found.events[-_MOST_EVENTS:]],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from invoke.exceptions import Exit
 
-from ascendboot.cli.common import end, on_interrupt
+from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session
 from ascendboot.cli.setup import BREAK_LOCK_HELP, left_nodes, locks_of, walk_setup
 from ascendboot.cli.verbs import Call, cluster_verb
@@ -92,7 +92,7 @@ def reset(
         )
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)
-    end(screen, report.exit_code, report.to_json() if call.json else None)
+    call.end(report.exit_code, report.to_json())
 
 
 def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool) -> Cluster:
@@ -162,8 +162,8 @@ def _distrust(
     report = replace(rekeyed, results=(*report.results, *rekeyed.results))
     if report.exit_code == 0:
         state, cluster = session.state, session.cluster.name
-        known = state.nodes(cluster)
-        state.remember_nodes(cluster, {n: r for n, r in known.items() if n != left})
+        known = state.recall(cluster, "nodes") or {}
+        state.remember(cluster, "nodes", {n: r for n, r in known.items() if n != left})
     return report
 
 

@@ -66,6 +66,16 @@ def code_sender(
     return CodeSender(cluster, source, deletes, interrupted) if source else None
 
 
+def setup_record_of(state: State, cluster: Cluster) -> SetupRecord | None:
+    """Read the record of the last setup; None if the cluster was not set up from here.
+
+    Raises:
+        AscendbootError: it is damaged, or of another version.
+    """
+    document = state.recall(cluster.name, "applied")
+    return None if document is None else SetupRecord.from_json(document)
+
+
 class Session(Struct, dict=True):
     """The connections of one verb to the nodes of a cluster, and its run."""
 
@@ -101,7 +111,11 @@ class Session(Struct, dict=True):
         """Open a session that closes its connections at the end, and reports long waits."""
         host_keys = HostKeys(state.known_hosts(cluster.name), accept_new=accept_new)
         session = cls(cluster, state, run, forks, host_keys)
-        handler = _log_to(run)
+        handler = _RunLog(run)
+        logger = logging.getLogger("ascendboot")
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        logger.addHandler(handler)
         over = threading.Event()
         arguments = (session.waits, screen or Screen(json_mode=True), over)
         threading.Thread(target=_report_waits, args=arguments, name="waits", daemon=True).start()
@@ -115,7 +129,7 @@ class Session(Struct, dict=True):
             # In parallel, because closing a lost connection takes long.
             opened = [node for node in cluster.nodes if node.name in session.hosts]
             on_each(opened, lambda node: session.hosts[node.name].close(), forks=forks)
-            logging.getLogger("ascendboot").removeHandler(handler)
+            logger.removeHandler(handler)
             with suppress(OSError):
                 handler.close()
 
@@ -134,10 +148,9 @@ class Session(Struct, dict=True):
 
     def fenced(self, hosts: Mapping[str, HostSide]) -> Mapping[str, HostSide]:
         """Guard writes with the cluster's lock, if there is one."""
-        fence = self.fence
-        if fence is None:
+        if self.fence is None:
             return hosts
-        return {name: Guarded(host, fence.allow) for name, host in hosts.items()}
+        return {name: Guarded(host, self.fence.allow) for name, host in hosts.items()}
 
     def connect_hosts_to_look(self, nodes: Sequence[Node]) -> Hosts:
         """Connect as `connect_hosts`, read-only."""
@@ -151,12 +164,11 @@ class Session(Struct, dict=True):
             AscendbootError: some nodes do not answer, or could not be queried.
         """
         hosts, lost = self.connect_hosts_to_look(nodes)
-
-        def work(node: Node) -> T:
-            return ask(node, hosts[node.name])
-
-        asked = () if lost else nodes
-        answers, failed = results_and_errors(asked, work, forks=self.forks)
+        answers, failed = results_and_errors(
+            () if lost else nodes,
+            lambda node: ask(node, hosts[node.name]),
+            forks=self.forks,
+        )
         if errors := [*lost.values(), *failed.values()]:
             is_lost = any(isinstance(error, UnreachableError) for error in errors)
             raise (_NodesUnreachableError if is_lost else AscendbootError)(*map(str, errors))
@@ -211,8 +223,7 @@ class Session(Struct, dict=True):
     def _record(self) -> SetupRecord | None:
         """The record of the last setup; None if it is missing or of another version."""
         try:
-            document = self.state.applied(self.cluster.name)
-            return SetupRecord.from_json(document) if document is not None else None
+            return setup_record_of(self.state, self.cluster)
         except AscendbootError:
             return None  # then the nodes are queried
 
@@ -237,7 +248,6 @@ class Session(Struct, dict=True):
             f"exit {result.exit_code} after {result.duration_s:.3f} s\n"
             f"--- stdout\n{stdout}\n--- stderr\n{result.error_text}\n"
         )
-        text = masked(text, result.command.secrets)
         try:
             self.run.log_command(result.node, next(self._numbers[result.node]), text)
         except OSError as error:
@@ -298,25 +308,17 @@ class _NodesUnreachableError(AscendbootError):
 class _RunLog(logging.FileHandler):
     """A log that drops lines instead of printing tracebacks when its disk is full."""
 
-    secrets: Sequence[str] = ()
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.folder / "run.log", encoding="utf-8", errors="backslashreplace")
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._secrets = run.secrets
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record without secrets."""
-        return masked(super().format(record), self.secrets)
+        return masked(super().format(record), self._secrets)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Ignore the error."""
-
-
-def _log_to(run: Run) -> logging.Handler:
-    handler = _RunLog(run.folder / "run.log", encoding="utf-8", errors="backslashreplace")
-    handler.secrets = run.secrets
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("ascendboot")
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
-    logger.addHandler(handler)
-    return handler
 
 
 def _ask(file: str) -> str | None:

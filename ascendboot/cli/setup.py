@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ascendboot.checks.collective.hccl_test import HcclPlan
 from ascendboot.checks.probes import Coverage
-from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes
-from ascendboot.cli.common import end, on_interrupt
+from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes, run_check
+from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -94,7 +94,7 @@ def setup(
     screen.summary(report, session.run.shown, planned=plan)
     changes = report.count(Outcome.WOULD_CHANGE)
     code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
-    end(screen, code, report.to_json() if call.json else None)
+    call.end(code, report.to_json())
 
 
 @cluster_verb(
@@ -149,27 +149,27 @@ def check(
     screen, cluster = call.screen, call.cluster(with_own_table=True)
     flags = {"operation": operation, "sizes": sizes, "floor": floor, "nodes": nodes}
     wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, devices=devices)
-    parts = {
-        "Measure devices and pairs of nodes": check_nodes if level == "full" else None,
-        "Check communication between ranks": check_collective if collective else None,
-        "Run HCCL Test": partial(check_hccl_test, wanted=wanted) if hccl_test else None,
-    }
+    parts = (
+        ("Measure devices and pairs of nodes", "node-check", level == "full", check_nodes),
+        ("Check communication between ranks", "collective", collective, check_collective),
+        ("Run HCCL Test", "hccl-test", hccl_test, partial(check_hccl_test, wanted=wanted)),
+    )
     with call.session("check", cluster, reads=True) as session:
         with _survey(session, screen, _REPORTING) as survey:
             coverage: Coverage = "all-pairs" if all_pairs else "ring"
             check_cluster(survey, session.connect_hosts_to_look, coverage)
         report = survey.progress.report(session.run.run_id)
-        for title, part in parts.items():
-            if part and not report.interrupted:
+        for title, phase, is_wanted, part in parts:
+            if is_wanted and not report.interrupted:
                 screen.working(title)
-                results, interrupted = part(session, screen)
+                results, interrupted = run_check(session, screen, phase, part)
                 if results:
                     screen.phase(title, results)
                 whole = (*report.results, *results)
                 report = replace(report, results=whole, interrupted=interrupted)
     session.run.write_json("report.json", report.to_json())
     screen.verdict(report, session.run.shown)
-    end(screen, report.exit_code, report.to_json() if call.json else None)
+    call.end(report.exit_code, report.to_json())
 
 
 def walk_setup(
@@ -199,7 +199,7 @@ def walk_setup(
             context = apply_setup(survey, session.connect_hosts)
             paths = {node.name: step_names(context, node) for node in context.cluster.nodes}
             applied = setup_record(session.cluster, context.plan, context.facts, paths)
-            state.remember_applied(name, as_json(applied))
+            state.remember(name, "applied", as_json(applied))
             state.remember_current(inventory)
     return survey.progress.report(session.run.run_id)
 
@@ -230,7 +230,7 @@ def _survey(
 
     def before_writing(facts: ClusterFacts) -> tuple[Authority | None, Control]:
         nodes = (*left_nodes(state, cluster), *cluster.nodes)
-        state.remember_nodes(cluster.name, {n.name: reach_of(n) for n in nodes})
+        state.remember(cluster.name, "nodes", {n.name: reach_of(n) for n in nodes})
         if rekeys:
             # Old certificates and the old key become invalid. The old ones are recorded first, in
             # case the run is aborted.
@@ -271,7 +271,8 @@ def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:
     """
     names = {node.name for node in cluster.nodes}
     places = {(node.address, node.ssh.port) for node in cluster.nodes}
-    known = [node_of(name, reach) for name, reach in state.nodes(cluster.name).items()]
+    reached = state.recall(cluster.name, "nodes") or {}
+    known = [node_of(name, reach) for name, reach in reached.items()]
     return tuple(
         node
         for node in known

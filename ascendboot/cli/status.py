@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ascendboot.cli.common import end
 from ascendboot.cli.known_jobs import JOB_HELP, find_job, now, status_with_cause, supervision
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -92,7 +91,7 @@ def status(
     for error in found.errors.values():
         screen.error(str(error))
     code = UnreachableError.exit_code if found.errors else 0
-    end(screen, code, document if call.json else None)
+    call.end(code, document)
 
 
 def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ascendboot.cli.common import end, seconds
+from ascendboot.cli.common import seconds
 from ascendboot.cli.known_jobs import JOB_HELP, find_job, keep_report
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -12,8 +10,6 @@ from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.model.job import JobState
 from ascendboot.value import as_json
-
-LEFT = 1
 
 
 @cluster_verb(
@@ -67,50 +63,35 @@ def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> Non
         except OSError as error:  # does not change the result of `stop`
             screen.error(f"could not keep the report: {error.strerror or error}")
     answers |= found.errors
-    code = max(map(_code, answers.values()), default=0)
+    nodes = {node: _ended(screen, node, answers[node], before[node]) for node in record.nodes}
+    code = max(code for code, _ in nodes.values())
     document = {
         "job_id": record.job_id,
         "cluster": record.cluster,
         "state_before": state.value,
         "exit_code": code,
         "nodes": [
-            _node_json(node, answers[node], None if node in found.errors else before[node])
-            for node in record.nodes
+            {"node": n, "processes_before": None if n in found.errors else before[n], **row}
+            for n, (_, row) in nodes.items()
         ],
         "notes": notes,
     }
     session.run.write_json("report.json", document)
-    for node in record.nodes:
-        _show(screen, node, answers[node], before)
-    end(screen, code, document if call.json else None)
+    call.end(code, document)
 
 
-def _code(answer: Terminated | NodeError) -> int:
-    if isinstance(answer, NodeError):
-        return UnreachableError.exit_code
-    return LEFT if answer.left else 0
-
-
-def _show(
-    screen: Screen, node: str, answer: Terminated | NodeError, before: Mapping[str, int]
-) -> None:
+def _ended(
+    screen: Screen, node: str, answer: Terminated | NodeError, before: int
+) -> tuple[int, dict[str, object]]:
+    """Print what became of the processes of a node; return the exit code and a row of the JSON."""
     if isinstance(answer, NodeError):
         screen.error(f"{answer}; could not check for remaining processes")
-        return
+        return UnreachableError.exit_code, {"ended": [], "left": [], "problem": str(answer)}
     for left in answer.left:
         screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")
     if not answer.left:
-        count = max(before[node], len(answer.ended))
+        count = max(before, len(answer.ended))
         ended = f"{count} processes ended, {len(answer.ended)} of them by stop; "
         screen.say(f"  {node}  {ended if count else ''}nothing is left")
-
-
-def _node_json(node: str, answer: Terminated | NodeError, before: int | None) -> dict[str, object]:
-    seen = Terminated() if isinstance(answer, NodeError) else answer
-    return {
-        "node": node,
-        "processes_before": before,
-        "ended": as_json(seen.ended),
-        "left": as_json(seen.left),
-        "problem": str(answer) if isinstance(answer, NodeError) else "",
-    }
+    row = {"ended": as_json(answer.ended), "left": as_json(answer.left), "problem": ""}
+    return (1 if answer.left else 0), row

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ascendboot.checks.finding import grouped
 from ascendboot.cli.hooks import MetricsFile, Outputs, hook
 from ascendboot.cli.known_jobs import REPORT_FILE, SUPERVISE_FOLDER, folder_held, now, recorded
 from ascendboot.cli.session import Session, WorkSides
@@ -41,7 +43,7 @@ from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.readiness.device_faults import DeviceFaults
 from ascendboot.readiness.queries import job_requirements
-from ascendboot.readiness.ready import start_stopped_sshd
+from ascendboot.readiness.ready import Readiness, start_stopped_sshd
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import Run
 from ascendboot.supervise.checkpoints import resume_words
@@ -50,11 +52,11 @@ from ascendboot.supervise.policy import Fault, Limits
 from ascendboot.supervise.search import CheckpointSearch
 from ascendboot.supervise.shape import legal_world, why_not_legal
 from ascendboot.supervise.store import Store
-from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
+from ascendboot.transport.api import Command, Effect, FileWrite, Sides
 from ascendboot.transport.pool import on_each
 from ascendboot.value import Struct, field, replace
 
-Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], "tuple[LaunchRequest, NodeClocks]"]
+Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], tuple[LaunchRequest, Readiness]]
 """Checks the nodes of a cluster before a job with an id, and describes the job."""
 Follow: TypeAlias = Callable[[LaunchPlan | JobRecord, NodeClocks, Path, Progress], JobReport]
 """Starts a planned job and follows it; its logs go into a folder."""
@@ -89,9 +91,12 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
             LaunchError: the generation cannot start on any nodes.
         """
         cluster, record = part_of(self.session.cluster, self.record, launch)
-        self._connect(launch.nodes)
+        _, lost = self._connected(launch.nodes)
+        if lost:
+            raise NotReadyError({name: each.message for name, each in lost.items()}, lost)
         job_id = generation_id(self.job.run_id, launch.generation)
-        request, self._clocks = self.ready(cluster, record, job_id)
+        request, ready = self.ready(cluster, record, job_id)
+        self._clocks = ready.clocks
         size = request.placement.world_size
         words = f"{counted(size, 'rank')} on {counted(len(launch.nodes), 'node')}"
         self.tell(f"generation {launch.generation}: {words}: {fold(launch.nodes)}")
@@ -127,15 +132,15 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
             UsageError: it was started before, and another process copies its logs.
         """
         run, part = self.job, plan.job_id.rpartition(".")[2]
+        folder = run.folder / part
         if isinstance(plan, LaunchPlan):
             started = now().isoformat(timespec="milliseconds")
             document = record_of(plan, started=started, clocks=self._clocks)
             run.write_json(f"{part}/{PLAN_FILE}", document)
-        with folder_held(run.folder / part) as may_write:
+        with folder_held(folder) as may_write:
             if not may_write and isinstance(plan, JobRecord):
                 words = "another ascendboot follows it and copies its logs; end that one first"
                 raise UsageError(f"job {plan.job_id}: could not be followed: {words}")
-            folder = run.folder / part
             report = self._completed or self.follow(plan, self._clocks, folder, progress)
             report = report.without(run.secrets)
             run.write_json(f"{part}/{REPORT_FILE}", report.to_json())
@@ -239,16 +244,6 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         """Print what happened."""
         self.screen.say(words)
 
-    def _connect(self, names: Sequence[str]) -> None:
-        """Connect to the nodes that have no connection.
-
-        Raises:
-            NotReadyError: some cannot be reached.
-        """
-        _, errors = self._connected(names)
-        if errors:
-            raise NotReadyError({name: e.message for name, e in errors.items()}, errors)
-
     def _connected(self, names: Sequence[str]) -> WorkSides:
         """The connections to nodes, opened where there is none."""
         sides = self.session.transports
@@ -294,24 +289,18 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         Raises:
             LaunchError: no node has.
         """
+        if self._table:
+            return self._table
         for node, side in self.session.transports.items():
-            if not self._table:
-                path = self.record.nodes[node].rank_table
-                expected = self.record.nodes[node].files[path].sha256
-                self._table = _text_of(side, str(self.record.base / path), expected)
-        if not self._table:
-            raise LaunchError("no node has the rank table as setup wrote it; run setup")
-        return self._table
-
-
-def _text_of(side: Transport, path: str, sha256: str) -> str:
-    """Return a file of a node; "" if it cannot be read or has another digest."""
-    look = Command(argv=("cat", "--", path), purpose="read the rank table", effect=Effect.READ)
-    try:
-        found = side.run(look).checked()
-    except NodeError:
-        return ""
-    return found.text if hashlib.sha256(found.stdout).hexdigest() == sha256 else ""
+            own = self.record.nodes[node]
+            argv = ("cat", "--", str(self.record.base / own.rank_table))
+            look = Command(argv=argv, purpose="read the rank table", effect=Effect.READ)
+            with suppress(NodeError):  # another node may have it
+                found = side.run(look).checked()
+                if hashlib.sha256(found.stdout).hexdigest() == own.files[own.rank_table].sha256:
+                    self._table = found.text
+                    return found.text
+        raise LaunchError("no node has the rank table as setup wrote it; run setup")
 
 
 def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Cluster, SetupRecord]:
@@ -369,7 +358,7 @@ def run_generations(
         def decided(words: str) -> str:
             keep()
             words += generations.note_of_change(core)
-            generations.tell(words)
+            warn(words)
             return words
 
         def requested() -> Sequence[Action]:
@@ -398,7 +387,8 @@ def _core(
 ) -> Core:
     """Return the core of a new job, or of one that is continued from its state `before`."""
     cluster, record = generations.session.cluster, generations.record
-    order = list(dict.fromkeys(name for name, *_ in record.slots))
+    devices = Counter(name for name, *_ in record.slots)
+    order = list(devices)
     pick_nodes = chooser(cluster)
     if before is not None:
         core = Core.from_json(before, at=time.monotonic(), pick=pick_nodes, on_event=on_event)
@@ -408,11 +398,12 @@ def _core(
             f"--resume {generations.job.run_id}: the nodes of {cluster.name} have changed since; "
             "start the job anew with --supervise"
         )
-    counts = {sum(slot[0] == name for slot in record.slots) for name in order}
+    counts = sorted(grouped((number, name) for name, number in devices.items()).items())
     cannot = f"{cluster.source}: could not supervise the job"
     if len(counts) > 1:
+        differ = " and ".join(f"{number} ({fold(names)})" for number, names in counts)
         raise LaunchError(
-            f"{cannot}: its nodes have {_device_counts(record)} devices, and a node can replace "
+            f"{cannot}: its nodes have {differ} devices, and a node can replace "
             "another only if both have equally many; state `devices` so, or leave --supervise or "
             "--elastic out"
         )
@@ -421,16 +412,8 @@ def _core(
         generations.tell(
             "only as many ranks as wrote a checkpoint can load it: all nodes are needed"
         )
-    shape, devices = generations.shape, counts.pop()
-    if legal_world(shape, len(order), devices, at_least=limits.min_nodes) is None:
-        why = why_not_legal(shape, len(order), devices, limits.min_nodes)
+    shape, each = generations.shape, counts[0][0]
+    if legal_world(shape, len(order), each, at_least=limits.min_nodes) is None:
+        why = why_not_legal(shape, len(order), each, limits.min_nodes)
         raise LaunchError(f"{cannot}: {why}; or state a smaller --min-nodes")
-    return Core(order, devices, shape, limits, pick_nodes, on_event=on_event)
-
-
-def _device_counts(record: SetupRecord) -> str:
-    """Return how many devices which nodes have."""
-    counts: dict[int, list[str]] = {}
-    for name in dict.fromkeys(name for name, *_ in record.slots):
-        counts.setdefault(sum(slot[0] == name for slot in record.slots), []).append(name)
-    return " and ".join(f"{count} ({fold(names)})" for count, names in sorted(counts.items()))
+    return Core(tuple(order), each, shape, limits, pick=pick_nodes, on_event=on_event)

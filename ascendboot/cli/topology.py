@@ -9,7 +9,6 @@ from invoke.collection import Collection
 
 from ascendboot.checks.finding import grouped, in_order
 from ascendboot.checks.network import leaf_rules
-from ascendboot.cli.common import end
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.node_facts import NodeFacts
@@ -50,7 +49,7 @@ def show(call: Call, *, lldp: bool = False) -> None:
     cluster, facts = _with_lldp(call, stated) if reads else (stated, {})
     warnings = [each.message for each in in_order(leaf_rules(cluster, facts))]
     if call.json:
-        end(call.screen, 0, _document(cluster, warnings))
+        call.end(0, _document(cluster, warnings))
         return
     call.screen.say(cluster.order_words or _NONE)
     for line in _table(cluster) if cluster.leaves else ():
@@ -116,14 +115,10 @@ def _table(cluster: Cluster) -> Iterator[str]:
         yield f"  {'  '.join(padded)}".rstrip()
     yield ""
     cores = dict(cluster.cores)
-    for leaf, names in _nodes_by_leaf(cluster).items():
+    pairs = {(leaf, node.name) for node in cluster.nodes for leaf in node.leaf_names}
+    for leaf, names in grouped(sorted(pairs)).items():
         core = f" ({cores[leaf]})" if leaf in cores else ""
         yield f"leaf {leaf}{core}: {fold(names)}"
-
-
-def _nodes_by_leaf(cluster: Cluster) -> dict[str, list[str]]:
-    pairs = {(leaf, node.name): None for node in cluster.nodes for leaf in node.leaf_names}
-    return grouped(sorted(pairs))
 
 
 def _document(cluster: Cluster, warnings: Sequence[str]) -> dict[str, object]:

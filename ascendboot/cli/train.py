@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from ascendboot.cli.collective import pass_preflight, promises
-from ascendboot.cli.common import duration, end, exit_with, on_interrupt, seconds, whole_number
+from ascendboot.cli.common import duration, exit_with, on_interrupt, seconds, whole_number
 from ascendboot.cli.hooks import Outputs
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now, supervised_run, supervision
-from ascendboot.cli.session import Session, code_sender
+from ascendboot.cli.session import Session, code_sender, setup_record_of
 from ascendboot.cli.supervise import OnNodes, run_generations
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
 from ascendboot.jobs.error_codes import OWN_ENTRIES, own_entries
-from ascendboot.jobs.follow import Interrupts, Timeouts
+from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import running_report, with_device_changes
 from ascendboot.jobs.output import by_node, plain
@@ -33,14 +33,13 @@ from ascendboot.jobs.supervisor import CORRELATE_S, TIMEOUTS, NotReadyError
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import Cluster, NodeClocks
-from ascendboot.model.job import CauseKind, DeviceChange, JobReport, JobState
+from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import counted, names_file_here
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.device_changes import device_changes
 from ascendboot.readiness.queries import file_system
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
-from ascendboot.state import State
 from ascendboot.supervise.history import timeline
 from ascendboot.supervise.policy import Limits
 from ascendboot.transport.api import Transport
@@ -70,7 +69,6 @@ class Order(Value, kw_only=True):
     plan: bool = False
     preflight: bool = False
     detach: bool = False
-    json: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -81,7 +79,7 @@ class Order(Value, kw_only=True):
 
 def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
     """The fields of a job's report for a job that was not started; a plan has no such report."""
-    if flags.get("plan") or not flags.get("json"):
+    if flags.get("plan"):
         return {}
     return JobReport(
         job_id="",
@@ -184,7 +182,6 @@ def train(
         plan=plan,
         preflight=preflight,
         detach=detach,
-        json=call.json,
     )
     _run_order(call, order)
 
@@ -196,52 +193,26 @@ def _run_order(call: Call, order: Order) -> None:
         raise UsageError("--on-event, --metrics: are only for supervised jobs; add --supervise")
     own_entries(Path(OWN_ENTRIES))  # an invalid file must not spoil the diagnosis at the end
     cluster = call.cluster(with_own_table=True)
-    record = _record(cluster, call.state, order)
+    record = setup_record_of(call.state, cluster)
+    if record is None:
+        raise LaunchError(
+            f"{cluster.name}: could not start a job: the cluster was not set up from here; "
+            f"run setup --inventory {cluster.source}"
+        )
+    if outdated := record.why_outdated(cluster):
+        raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
     cluster = cluster.with_leaves(record.leaves)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
+        start = _Start(call, order, session, record, screen)
         if order.supervised is not None and not order.plan:
-            _supervise(session, record, order, order.supervised, screen)
+            start.supervise(order.supervised)
             return
         connect = session.connect_to_look if order.plan else session.connect
         _, errors = connect(cluster.nodes)
         if errors:
             raise refused(*map(str, errors.values()))
-        ready = _checked(session, cluster, record, order, screen)
-        _launch(session, record, ready, order, screen)
-
-
-def _checked(
-    session: Session,
-    cluster: Cluster,
-    record: SetupRecord,
-    order: Order,
-    screen: Screen,
-) -> Readiness:
-    """Check that a job can start on the nodes of `cluster`, and end leftovers there.
-
-    Raises:
-        LaunchError: the job cannot start; a NotReadyError if it is supervised and other nodes
-            could take it.
-    """
-    transports = {node.name: session.transports[node.name] for node in cluster.nodes}
-    run_id = order.resumed or session.run.run_id
-    ready = check_readiness(
-        cluster,
-        record,
-        {n: ReadOnly(t) for n, t in transports.items()} if order.plan else transports,
-        order.script,
-        hosts=session.hosts,
-        forks=session.forks,
-        sending=code_sender(cluster, threading.Event()),
-        skipped=order.skipped,
-        control_disk=file_system(session.run.folder),
-        own_job=run_id,
-    )
-    if order.supervised is not None and not order.plan and ready.unready:
-        raise NotReadyError(ready.unready, ready.lost)
-    free_nodes(ready, session.transports, order, screen, run_id=run_id, forks=session.forks)
-    return ready
+        start.launch()
 
 
 def supervision_limits(
@@ -328,20 +299,6 @@ def allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _record(cluster: Cluster, state: State, order: Order) -> SetupRecord:
-    """Return the record of setup, if the job can start on it."""
-    document = state.applied(cluster.name)
-    if document is None:
-        raise LaunchError(
-            f"{cluster.name}: could not start a job: the cluster was not set up from here; "
-            f"run setup --inventory {cluster.source}"
-        )
-    record = SetupRecord.from_json(document)
-    if outdated := record.why_outdated(cluster):
-        raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
-    return record
-
-
 def refused(*problems: str) -> LaunchError:
     """Build the error that lists why the job is not started."""
     return LaunchError(*problems, "The job was not started.")
@@ -403,123 +360,142 @@ def free_nodes(
         raise refused(*problems)
 
 
-def _launch(
-    session: Session, record: SetupRecord, ready: Readiness, order: Order, screen: Screen
-) -> None:
-    """Plan the job, then show the plan, or start the job and detach or follow it.
+class _Start(Value):
+    """Starts and follows the jobs of one call of `train`."""
 
-    Raises:
-        LaunchError: the job was not started.
-        Exit: the exit code is not 0.
-    """
-    run = session.run
-    request = job_request(
-        session.cluster,
-        record,
-        ready,
-        script=order.script,
-        job_id=run.run_id,
-        grace_s=order.grace_s,
-        notes=order.notes,
-    )
-    plan = plan_launch(request)
-    if order.plan:
-        if order.json:
-            screen.json(plan.to_json())
-        else:
-            screen.text(plan.describe())
-        if order.preflight:
-            screen.say("before the job, started in the same way: the collective preflight")
-        return
-    if order.preflight:
-        pass_preflight(session, request, screen)
-    started = now().isoformat(timespec="milliseconds")
-    run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
-    if order.detach:
-        _detach(session, plan, screen, started=started, as_json=order.json)
-        return
-    with folder_held(run.folder):
-        report = _run(session, plan, ready, screen, order).without(run.secrets)
-        try:
-            run.write_json(REPORT_FILE, report.to_json())
-        except OSError as error:  # does not change the exit code of the job
-            screen.error(f"could not keep the report: {error}")
-        if session.problem:
-            screen.error(session.problem)
-    screen.job(report, run.shown)
-    end(screen, report.exit_code or 0, report.to_json() if order.json else None)
-
-
-def _detach(
-    session: Session, plan: LaunchPlan, screen: Screen, *, started: str, as_json: bool
-) -> None:
-    """Start the job completely or not at all, and print the next commands."""
-    try:
-        start_detached(plan, session.transports, forks=session.forks)
-    except LaunchError:
-        (session.run.folder / PLAN_FILE).unlink()
-        raise
-    job = plan.job_id
-    screen.say(f"job {job}: started. It runs independently of this machine:")
-    screen.say(f"  {plan.script_words}")
-    for verb in (f"status --job {job}", f"logs --follow --job {job}", f"stop --job {job}"):
-        screen.say(f"  invoke {verb}")
-    if as_json:
-        screen.json(running_report(plan, started, str(session.run.folder)).to_json())
-    else:
-        screen.text(job)
-
-
-def _run(
-    session: Session, plan: LaunchPlan, ready: Readiness, screen: Screen, order: Order
-) -> JobReport:
-    """Start the job and follow it until it ends; if it fails, query its devices once."""
-    ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
-    screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
-    screen.say(plan.script_words)
-    follower = _Follower(session, screen, order)
-    with on_interrupt(follower.interrupts.press, screen, *promises("job")):
-        try:
-            report = follower(plan, ready.clocks, session.run.folder, Progress())
-            has_failed = report.state in (JobState.FAILED, JobState.HUNG)
-            if follower.interrupts.count or not has_failed:
-                return report
-            screen.say("the job failed: its devices are queried, for 20 s at most")
-            return with_device_changes(report, *_device_changes(session, ready, report))
-        except UnreachableError as error:  # the job was started and continues
-            job = {"job_id": plan.job_id, "folder": str(session.run.folder)}
-            raise exit_with(str(error), error.exit_code, {"json": order.json}, job) from error
-
-
-def _device_changes(
-    session: Session, ready: Readiness, report: JobReport
-) -> tuple[list[DeviceChange], list[str]]:
-    """What changed on the devices of a failed job, and notes; lost nodes are not queried."""
-    cause = report.cause
-    lost = cause.nodes if cause is not None and cause.kind is CauseKind.NODE else ()
-    nodes = dict.fromkeys(end.node for end in report.ranks if end.node not in lost)
-    return device_changes(
-        {node: ready.devices.get(node, {}) for node in nodes},
-        session.hosts,
-        during_s=report.duration_s,
-        forks=session.forks,
-    )
-
-
-class _Follower(Value):
-    """Starts planned jobs, and follows them or started ones, as the flags of `train` demand."""
-
-    session: Session
-    screen: Screen
+    call: Call
     order: Order
+    session: Session
+    record: SetupRecord
+    screen: Screen
     interrupts: Interrupts = field(default_factory=Interrupts)
-    limits: Timeouts | None = None
 
-    def __call__(
+    def ready(
+        self, cluster: Cluster, record: SetupRecord, job_id: str
+    ) -> tuple[LaunchRequest, Readiness]:
+        """Check that a job can start on the nodes of `cluster`, end leftovers, and describe it.
+
+        Raises:
+            LaunchError: the job cannot start; a NotReadyError if it is supervised and other nodes
+                could take it.
+        """
+        order, session = self.order, self.session
+        transports = {node.name: session.transports[node.name] for node in cluster.nodes}
+        run_id = order.resumed or session.run.run_id
+        found = check_readiness(
+            cluster,
+            record,
+            {n: ReadOnly(t) for n, t in transports.items()} if order.plan else transports,
+            order.script,
+            hosts=session.hosts,
+            forks=session.forks,
+            sending=code_sender(cluster, threading.Event()),
+            skipped=order.skipped,
+            control_disk=file_system(session.run.folder),
+            own_job=run_id,
+        )
+        if order.supervised is not None and not order.plan and found.unready:
+            raise NotReadyError(found.unready, found.lost)
+        free_nodes(
+            found, session.transports, order, self.screen, run_id=run_id, forks=session.forks
+        )
+        request = job_request(
+            cluster,
+            record,
+            found,
+            script=order.script,
+            job_id=job_id,
+            grace_s=order.grace_s,
+            notes=order.notes,
+        )
+        return request, found
+
+    def launch(self) -> None:
+        """Plan the job, then show the plan, or start the job and detach or follow it.
+
+        Raises:
+            LaunchError: the job was not started.
+            Exit: the exit code is not 0.
+        """
+        session, screen, run = self.session, self.screen, self.session.run
+        request, ready = self.ready(session.cluster, self.record, run.run_id)
+        plan = plan_launch(request)
+        if self.order.plan:
+            if self.call.json:
+                screen.json(plan.to_json())
+            else:
+                screen.text(plan.describe())
+            if self.order.preflight:
+                screen.say("before the job, started in the same way: the collective preflight")
+            return
+        if self.order.preflight:
+            pass_preflight(session, request, screen)
+        started = now().isoformat(timespec="milliseconds")
+        run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
+        if self.order.detach:
+            self._detach(plan, started)
+            return
+        with folder_held(run.folder):
+            report = self._run(plan, ready).without(run.secrets)
+            try:
+                run.write_json(REPORT_FILE, report.to_json())
+            except OSError as error:  # does not change the exit code of the job
+                screen.error(f"could not keep the report: {error}")
+            if session.problem:
+                screen.error(session.problem)
+        screen.job(report, run.shown)
+        self.call.end(report.exit_code or 0, report.to_json())
+
+    def _detach(self, plan: LaunchPlan, started: str) -> None:
+        """Start the job completely or not at all, and print the next commands."""
+        session, screen, job = self.session, self.screen, plan.job_id
+        try:
+            start_detached(plan, session.transports, forks=session.forks)
+        except LaunchError:
+            (session.run.folder / PLAN_FILE).unlink()
+            raise
+        screen.say(f"job {job}: started. It runs independently of this machine:")
+        screen.say(f"  {plan.script_words}")
+        for verb in (f"status --job {job}", f"logs --follow --job {job}", f"stop --job {job}"):
+            screen.say(f"  invoke {verb}")
+        if self.call.json:
+            screen.json(running_report(plan, started, str(session.run.folder)).to_json())
+        else:
+            screen.text(job)
+
+    def _run(self, plan: LaunchPlan, ready: Readiness) -> JobReport:
+        """Start the job and follow it until it ends; if it fails, query its devices once."""
+        screen, folder = self.screen, self.session.run.folder
+        ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
+        screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
+        screen.say(plan.script_words)
+        with on_interrupt(self.interrupts.press, screen, *promises("job")):
+            try:
+                report = self.follow(plan, ready.clocks, folder, Progress())
+                has_failed = report.state in (JobState.FAILED, JobState.HUNG)
+                if self.interrupts.count or not has_failed:
+                    return report
+                screen.say("the job failed: its devices are queried, for 20 s at most")
+                cause = report.cause
+                lost = cause.nodes if cause is not None and cause.kind is CauseKind.NODE else ()
+                there = dict.fromkeys(end.node for end in report.ranks if end.node not in lost)
+                changes, notes = device_changes(
+                    {node: ready.devices.get(node, {}) for node in there},
+                    self.session.hosts,
+                    during_s=report.duration_s,
+                    forks=self.session.forks,
+                )
+                return with_device_changes(report, changes, notes)
+            except UnreachableError as error:  # the job was started and continues
+                job = {"job_id": plan.job_id, "folder": str(folder)}
+                json = self.call.json
+                raise exit_with(str(error), error.exit_code, job, json=json) from error
+
+    def follow(
         self, plan: LaunchPlan | JobRecord, clocks: NodeClocks, folder: Path, progress: Progress
     ) -> JobReport:
         """Start a job, or follow a started one, until it ends; its logs go into `folder`."""
-        to_stderr = self.order.json
+        to_stderr = self.call.json
         return run_launch(
             plan,
             self.session.transports,
@@ -528,7 +504,7 @@ class _Follower(Value):
             prefix=by_node(plan.nodes) if Screen.shows_colours(to_stderr=to_stderr) else plain,
             interrupts=self.interrupts,
             clocks=clocks,
-            limits=self.limits,
+            limits=TIMEOUTS if self.order.supervised else None,
             connect=self.session.connect_again,
             progress=progress,
             forks=self.session.forks,
@@ -536,49 +512,31 @@ class _Follower(Value):
             warn=partial(self.screen.error, style="yellow"),
         )
 
+    def supervise(self, limits: Limits) -> None:
+        """Run a supervised job to its end.
 
-def _supervise(
-    session: Session, record: SetupRecord, order: Order, limits: Limits, screen: Screen
-) -> None:
-    """Run a supervised job to its end.
-
-    Raises:
-        LaunchError: the first generation was not started.
-        Exit: the exit code is not 0.
-    """
-
-    def ready(cluster: Cluster, part: SetupRecord, job_id: str) -> tuple[LaunchRequest, NodeClocks]:
-        found = _checked(session, cluster, part, order, screen)
-        request = job_request(
-            cluster,
-            part,
-            found,
-            script=order.script,
-            job_id=job_id,
-            grace_s=order.grace_s,
-            notes=order.notes,
+        Raises:
+            LaunchError: the first generation was not started.
+            Exit: the exit code is not 0.
+        """
+        session, screen, job = self.session, self.screen, self.session.run
+        if self.order.resumed:
+            job = replace(supervised_run(session.state, self.order.resumed), secrets=job.secrets)
+        generations = OnNodes(
+            session=session,
+            job=job,
+            record=self.record,
+            screen=screen,
+            ready=self.ready,
+            follow=self.follow,
         )
-        return request, found.clocks
-
-    job = session.run
-    if order.resumed:
-        job = replace(supervised_run(session.state, order.resumed), secrets=job.secrets)
-    follower = _Follower(session, screen, order, limits=TIMEOUTS)
-    generations = OnNodes(
-        session=session,
-        job=job,
-        record=record,
-        screen=screen,
-        ready=ready,
-        follow=follower,
-    )
-    with on_interrupt(follower.interrupts.press, screen, *promises("job")):
-        done = run_generations(generations, limits, follower.interrupts, order.outputs)
-    screen.say(done.end.words, "green" if done.end.exit_code == 0 else "red")
-    document = {} if done.report is None else done.report.to_json()
-    if (known := supervision(job.folder)) is not None:
-        for line in timeline(known.generations, now()):
-            screen.say(f"  {line}")
-        document["supervision"] = known.to_json()
-        job.write_json("report.json", known.to_json())
-    end(screen, done.end.exit_code, document if order.json else None)
+        with on_interrupt(self.interrupts.press, screen, *promises("job")):
+            done = run_generations(generations, limits, self.interrupts, self.order.outputs)
+        screen.say(done.end.words, "green" if done.end.exit_code == 0 else "red")
+        document = {} if done.report is None else done.report.to_json()
+        if (known := supervision(job.folder)) is not None:
+            for line in timeline(known.generations, now()):
+                screen.say(f"  {line}")
+            document["supervision"] = known.to_json()
+            job.write_json("report.json", known.to_json())
+        self.call.end(done.end.exit_code, document)

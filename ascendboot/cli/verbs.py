@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,10 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from ascendboot.cli.common import JSON_HELP, ctrl_c_raised, exit_with, whole_number
+from ascendboot.cli.common import INTERRUPTED, ctrl_c_raised, exit_with, whole_number
 from ascendboot.cli.session import Session, read_only_run
 from ascendboot.console.screen import Screen
-from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, OutputError
+from ascendboot.errors import AscendbootError, LaunchError, OutputError
 from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import locate
 from ascendboot.model.cluster import Cluster
@@ -41,21 +41,27 @@ free: `-j` would be `--json` for one verb and `--job` for the next."""
 
 FORKS: Final = "32"
 """A string: with an `int`, Invoke would refuse other values with a traceback."""
-_HELP: Final = {
-    "inventory": "The inventory: a path, or a name under inventories/. Default:"
-    " $ASCENDBOOT_INVENTORY, otherwise the cluster that you set up last",
-    "forks": f"Number of nodes to work on in parallel. Default: {FORKS}",
-    "json": JSON_HELP,
+ANSWER_HELP: Final = "Print the result as JSON on standard output"
+_SHARED: Final[Mapping[str, tuple[object, str]]] = {
+    "inventory": (
+        None,
+        (
+            "The inventory: a path, or a name under inventories/. Default: $ASCENDBOOT_INVENTORY, "
+            "otherwise the cluster that you set up last"
+        ),
+    ),
+    "forks": (FORKS, f"Number of nodes to work on in parallel. Default: {FORKS}"),
+    "json": (False, "Print the report as JSON on standard output, progress on standard error"),
 }
-_DEFAULTS: Final[Mapping[str, object]] = {"inventory": None, "forks": FORKS, "json": False}
+"""Default and help of the flags that verbs share."""
 
 
 class Call(Value, dict=True):
-    """One call of a verb that works on a cluster: its shared flags, and what they select."""
+    """One call of a verb: its shared flags, and what they select."""
 
-    inventory: str | None
-    forks: int
-    json: bool
+    inventory: str | None = None
+    forks: int = int(FORKS)
+    json: bool = False
 
     @cached_property
     def path(self) -> Path:
@@ -100,6 +106,22 @@ class Call(Value, dict=True):
             screen=screen or self.screen,
         )
 
+    def end(self, code: int, document: Mapping[str, object], lines: Iterable[str] = ()) -> None:
+        """End the verb: print the document with --json, otherwise these lines.
+
+        Raises:
+            Exit: the code is not 0, or the output could not be written and the code would be 0.
+        """
+        try:
+            if self.json:
+                self.screen.json(document)
+        except OutputError as error:
+            raise Exit(str(error), code=code or error.exit_code) from error
+        for line in () if self.json else lines:
+            self.screen.say(line)
+        if code := code or (OutputError.exit_code if self.screen.lost_answer else 0):
+            raise Exit(code=code)
+
 
 class _Verb(Task[Any]):
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
@@ -111,81 +133,63 @@ class _Verb(Task[Any]):
 
 def verb(
     *,
+    help: Mapping[str, str],  # noqa: A002 - Invoke's word
+    shared: Sequence[str] = ("json",),
     unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
     **options: Any,  # noqa: ANN401 - Invoke's
-) -> Callable[[Callable[..., object]], Task[Any]]:
+) -> Callable[[Callable[..., None]], Task[Any]]:
     """Turn a function into a verb; `options` are those of Invoke's `task` decorator.
+
+    The function gets a Call with the values of the `shared` flags, then its own flags. An error
+    becomes a message and an exit code; with --json a document as well.
 
     With `unstarted` every error means that no job was started: exit code 125, as `docker run`
     does. It returns what the JSON document then holds besides the message, from the flags.
     """
 
-    def decorate(body: Callable[..., object]) -> Task[Any]:
-        task = invoke_task(klass=_Verb, auto_shortflags=False, **options)
-        made: Task[Any] = task(_reports_errors(body, unstarted))
+    def decorate(body: Callable[..., None]) -> Task[Any]:
+        @functools.wraps(body)
+        def wrapped(_: object, **flags: Any) -> None:  # noqa: ANN401 - those of the verb
+            given = {name: flags.pop(name, _SHARED[name][0]) for name in shared}
+            shows_json = bool(given.get("json"))
+            try:
+                with ctrl_c_raised():
+                    forks = whole_number("--forks", given.pop("forks", FORKS), at_least=1)
+                    body(Call(forks=forks, **given), **flags)
+            except OutputError as error:
+                raise Exit(str(error), code=error.exit_code) from error
+            except (AscendbootError, OSError) as error:
+                words, code = _explained(error)
+                if unstarted is None:
+                    raise exit_with(words, code, json=shows_json) from error
+                code = code if code == INTERRUPTED else LaunchError.exit_code
+                raise exit_with(words, code, unstarted(flags), json=shows_json) from error
+            except KeyboardInterrupt as error:  # a job that was started continues
+                raise exit_with("interrupted", INTERRUPTED, json=shows_json) from error
+
+        own = inspect.signature(body).parameters.values()
+        signature = inspect.Signature([*own, *(_parameter(name) for name in shared)])
+        wrapped.__signature__ = signature  # type: ignore[attr-defined]
+        texts = {name: _SHARED[name][1] for name in shared} | dict(help)
+        task = invoke_task(klass=_Verb, auto_shortflags=False, help=texts, **options)
+        made: Task[Any] = task(wrapped)
         return made
 
     return decorate
 
 
-def cluster_verb(
-    *,
-    help: Mapping[str, str],  # noqa: A002 - Invoke's word
-    **options: Any,  # noqa: ANN401 - Invoke's
-) -> Callable[[Callable[..., None]], Task[Any]]:
-    """Turn a function into a verb with --inventory, --forks and --json."""
-
-    def decorate(body: Callable[..., None]) -> Task[Any]:
-        @functools.wraps(body)
-        def wrapped(
-            _: object,
-            *,
-            inventory: str | None,
-            forks: str,
-            json: bool,
-            **flags: Any,  # noqa: ANN401 - those of the verb
-        ) -> None:
-            workers = whole_number("--forks", forks, at_least=1)
-            body(Call(inventory, workers, json), **flags)
-
-        own = list(inspect.signature(body).parameters.values())
-        shared = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for name, default in _DEFAULTS.items()
-        ]
-        wrapped.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-        return verb(**options, help={**_HELP, **help})(wrapped)
-
-    return decorate
+cluster_verb = functools.partial(verb, shared=tuple(_SHARED))
+"""Turns a function into a verb that works on a cluster."""
 
 
-def _reports_errors(
-    body: Callable[..., object],
-    unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None,
-) -> Callable[..., object]:
-    """Turn errors into a message and an exit code; with --json into a document as well."""
+def _parameter(name: str) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_SHARED[name][0])
 
-    def end_with(message: str, code: int, flags: Mapping[str, object]) -> Exit:
-        if unstarted is None:
-            return exit_with(message, code, flags)
-        if code != InterruptedRunError.exit_code:
-            code = LaunchError.exit_code
-        return exit_with(message, code, flags, unstarted(flags))
 
-    @functools.wraps(body)
-    def wrapped(*args: object, **flags: object) -> object:
-        try:
-            with ctrl_c_raised():
-                return body(*args, **flags)
-        except OutputError as error:
-            raise Exit(str(error), code=error.exit_code) from error
-        except AscendbootError as error:
-            raise end_with(str(error), error.exit_code, flags) from error
-        except OSError as error:
-            where, what = error.filename or "this machine", error.strerror or error
-            message = f"{where}: could not be used: {what}; make room or access, then repeat"
-            raise end_with(message, AscendbootError.exit_code, flags) from error
-        except KeyboardInterrupt as error:  # a job that was started continues
-            raise exit_with("interrupted", InterruptedRunError.exit_code, flags) from error
-
-    return wrapped
+def _explained(error: AscendbootError | OSError) -> tuple[str, int]:
+    """Return the message of an error, and the exit code."""
+    if isinstance(error, AscendbootError):
+        return str(error), error.exit_code
+    where, what = error.filename or "this machine", error.strerror or error
+    message = f"{where}: could not be used: {what}; make room or access, then repeat"
+    return message, AscendbootError.exit_code

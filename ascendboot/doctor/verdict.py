@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +14,7 @@ from ascendboot.errors import UsageError
 from ascendboot.jobs.diagnosis import first_cause
 from ascendboot.jobs.error_codes import known_words
 from ascendboot.jobs.evidence import (
-    NOBODY,
-    ErrorInLog,
     ErrorKind,
-    Named,
     Peers,
     RankError,
     RankEvidence,
@@ -105,8 +101,12 @@ class Verdict(Value, kw_only=True):
     cause: JobCause
     place: str
     """FILE:LINE of its words."""
-    known_id: str = ""
-    """The known error that explains it."""
+
+    @property
+    def known_id(self) -> str:
+        """The known error that explains it; empty: none does."""
+        known = known_words(self.cause.words)
+        return known.id if known else ""
 
     @property
     def certainty(self) -> str:
@@ -118,17 +118,13 @@ class Verdict(Value, kw_only=True):
     @classmethod
     def of_report(cls, cause: JobCause, folder: Path) -> Verdict:
         """The verdict that the report of a job has, with the line of its words."""
-        known, path = known_words(cause.words), folder / cause.source
+        path = folder / cause.source
         words = cause.words.partition(" … ")[0].encode()
         found = 0
         if words and cause.source and path.is_file():
             with path.open("rb") as lines:
                 found = max((n for n, line in enumerate(lines, 1) if words in line), default=0)
-        return cls(
-            cause=cause,
-            place=f"{path}:{found}" if found else "",
-            known_id=known.id if known else "",
-        )
+        return cls(cause=cause, place=f"{path}:{found}" if found else "")
 
     def lines(self) -> list[str]:
         """The verdict as text."""
@@ -245,20 +241,19 @@ class Examination:
         is_known = one.rank is not None or ", " in one.name or first.stamp
         if not (is_known or is_of_a_log(first.text) or is_of_a_log(decisive.text)):
             self._unmarked.add(place)
-        return RankError(
-            kind=ErrorKind.PEER if logged.of_a_peer else ErrorKind.OWN,
+        found = RankError(
+            kind=ErrorKind.OWN,
             at=at,
             precision_s=1.0 if at is not None and at.is_integer() else 0.0,
             words=_legible(logged.words),
             source=place,
-            missing=self._missing(logged, one.rank),
         )
-
-    def _missing(self, logged: ErrorInLog, rank: int | None) -> Named:
         if not logged.of_a_peer:
-            return NOBODY
-        place = None if rank is None else self._ranks.get(rank, PlannedRank(rank, "", -1, -1))
-        return self._peers.named_in(logged.trouble, place)
+            return found
+        n = one.rank
+        writer = None if n is None else self._ranks.get(n, PlannedRank(n, "", -1, -1))
+        missing = self._peers.named_in(logged.trouble, writer)
+        return replace(found, kind=ErrorKind.PEER, missing=missing)
 
     def evidence(self) -> list[RankEvidence]:
         """Return the evidence of each rank, and of each process of unknown rank with an error."""
@@ -290,29 +285,19 @@ class Examination:
 
     def verdict(self) -> Verdict | None:
         """Return what failed first; None if no log has an error."""
-        evidence = self.evidence()
-        if not evidence:
-            return self._of_a_node() or self._of_the_launcher()
-        text = "\n".join(line.text for one in self._launchers for line in one.lines)
-        cause = first_cause(
-            evidence, self._peers.named_in(text, None), uncertainty_s=self._uncertainty_s
-        )
-        if cause is None:
-            return self._of_a_node() or self._of_the_launcher()
-        return self._described(cause, evidence)
-
-    def _of_a_node(self) -> Verdict | None:
-        if not self.hints:
+        if evidence := self.evidence():
+            text = "\n".join(line.text for one in self._launchers for line in one.lines)
+            named = self._peers.named_in(text, None)
+            cause = first_cause(evidence, named, uncertainty_s=self._uncertainty_s)
+            if cause is not None:
+                return self._described(cause, evidence)
+        if self.hints:
+            place, _, words = self.hints[0].partition(": ")
+            return _plain_verdict(place, words, "a log of the node itself shows it")
+        error = next(filter(None, map(self._error, self._launchers)), None)
+        if error is None:
             return None
-        place, _, words = self.hints[0].partition(": ")
-        return _plain_verdict(place, words, "a log of the node itself shows it")
-
-    def _of_the_launcher(self) -> Verdict | None:
-        errors = ((one, self._error(one)) for one in self._launchers)
-        found = next((error for _, error in errors if error is not None), None)
-        if found is None:
-            return None
-        return _plain_verdict(found.source, found.words, "no rank failed on its own")
+        return _plain_verdict(error.source, error.words, "no rank failed on its own")
 
     def _described(self, cause: JobCause, evidence: Sequence[RankEvidence]) -> Verdict:
         """Name ranks by node and device, and processes of unknown rank by their files."""
@@ -326,7 +311,10 @@ class Examination:
             cause = replace(cause, why=why, followed=())
             unsure = ["the logs do not show which of them was first"] if cause.unsure else []
         else:
-            cause = _of_known_ranks(cause)
+            # Without the numbers that stand for processes of unknown rank.
+            groups = ((tuple(r for r in f.ranks if r < _UNNAMED), f.how) for f in cause.followed)
+            followed = tuple(Followed(ranks, how) for ranks, how in groups if ranks)
+            cause = replace(cause, why=_NUMBER.sub("others", cause.why), followed=followed)
         shown = (one.error for one in evidence if one.error and one.error.words == cause.words)
         error = next(shown, head.first_error)
         title = self._title(cause.kind, chosen, is_lone=is_lone)
@@ -353,13 +341,11 @@ class Examination:
             why="it is the only log" if is_lone else cause.why,
             unsure="; ".join(unsure),
         )
-        place = error.source if error.words else ""
-        return Verdict(cause=described, place=place, known_id=known.id if known else "")
+        return Verdict(cause=described, place=error.source if error.words else "")
 
     def _doubts(
         self, cause: JobCause, head: RankEvidence, evidence: Sequence[RankEvidence]
     ) -> list[str]:
-        """Return what makes the cause uncertain."""
         doubts = [cause.unsure] if cause.unsure else []
         if _NUMBER.search(cause.unsure):
             doubts = ["a log of unknown rank may have the first error"]
@@ -427,13 +413,6 @@ def _ranks_of_groups(writers: Sequence[Writer]) -> set[int]:
     return set()
 
 
-def _of_known_ranks(cause: JobCause) -> JobCause:
-    """Return a cause without the numbers that stand for processes of unknown rank."""
-    groups = ((tuple(r for r in f.ranks if r < _UNNAMED), f.how) for f in cause.followed)
-    followed = tuple(Followed(ranks, how) for ranks, how in groups if ranks)
-    return replace(cause, why=_NUMBER.sub("others", cause.why), followed=followed)
-
-
 def _plain_verdict(place: str, words: str, why: str) -> Verdict:
     known = known_words(words)
     source = place.rpartition(":")[0]
@@ -449,7 +428,7 @@ def _plain_verdict(place: str, words: str, why: str) -> Verdict:
         why=why,
         unsure="no log of a rank has an error",
     )
-    return Verdict(cause=cause, place=place, known_id=known.id if known else "")
+    return Verdict(cause=cause, place=place)
 
 
 def _seen_ranks(writers: Iterable[Writer]) -> list[PlannedRank]:
@@ -501,30 +480,23 @@ def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = N
         if why := layout.contradiction(members):
             notes.append(f"{layout.source}: not used, it is of another job: {why}")
             used = Layout()
-        clocks_s = 2 * record.clocks.uncertainty_s if record else _clock_error_s(members)
+        starts = [one.started for one in members if one.started is not None]
+        # Processes of a job start together: how far they seem apart is how far clocks may differ.
+        clocks_s = max(_LEAST_S, max(starts, default=0.0) - min(starts, default=0.0))
+        clocks_s = 2 * record.clocks.uncertainty_s if record else clocks_s
         found = Examination(members, used, uncertainty_s=clocks_s, paths=paths)
         verdict = found.verdict()
         if verdict is not None:
             verdicts.append(verdict)
             hints = (hint for hint in found.hints if not hint.startswith(verdict.place))
             notes += [f"a log of a node shows {hint}" for hint in hints]
-    quiet = _similar_without_lines(paths, writers)
+    # Files without a selected line whose names differ by numbers from those of the others.
+    named = {one.name.partition(", ")[0] for one in writers}
+    forms = {without_numbers(name) for name in named}
+    quiet = [path for path in paths if path not in named and without_numbers(path) in forms]
     if quiet and verdicts:
         notes.append(f"without any error: {', '.join(quiet)}")
     return Examined(tuple(verdicts), tuple(_legible(note) for note in notes), len(logs.files))
-
-
-def _clock_error_s(writers: Sequence[Writer]) -> float:
-    """Return how far clocks may differ: processes of a job start together."""
-    starts = [one.started for one in writers if one.started is not None]
-    return max(_LEAST_S, max(starts) - min(starts)) if starts else _LEAST_S
-
-
-def _similar_without_lines(paths: Iterable[str], writers: Sequence[Writer]) -> list[str]:
-    """Return the files without a selected line whose names differ by numbers from losers' ones."""
-    used = {one.name.partition(", ")[0] for one in writers}
-    forms = Counter(without_numbers(name) for name in used)
-    return [path for path in paths if path not in used and forms[without_numbers(path)]]
 
 
 def _legible(words: str) -> str:

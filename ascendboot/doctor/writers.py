@@ -186,7 +186,6 @@ class Writers:
         return writer
 
     def _named(self, path: str) -> tuple[re.Match[str] | None, re.Match[str] | None]:
-        """Return the rank and the process in the name of a file."""
         if path not in self._names:
             self._names[path] = _OF_RANK.search(path), _PLOG.match(path)
         return self._names[path]

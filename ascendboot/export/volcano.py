@@ -65,7 +65,7 @@ def export(path: Path, job: Job) -> tuple[str, list[str]]:
     ]
     values, own_notes = _values(cluster, job)
     if kept:
-        own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this"
+        own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this for import.volcano"
     values |= {"annotation": ANNOTATION, "kept": json.dumps(kept) if kept else ""}
     text = template("job.yaml.j2").render(values, cluster=cluster, job=job)
     problems = [*refusals(yaml.safe_load(text)["items"][-1])]

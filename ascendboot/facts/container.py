@@ -7,16 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.facts import query
 from ascendboot.facts.parsers import system
 from ascendboot.facts.parsers.base import Section, ToolMissingError
-from ascendboot.facts.query import (
-    ENDED_BY_TIMEOUT,
-    Answer,
-    Fact,
-    Sections,
-    output_of,
-    value_of,
-)
 from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_absent
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.templates import script
@@ -49,7 +42,7 @@ _OF_SSHD: Final = sum(1 << number for number in (6, 7, 18))
 """CAP_SETGID, CAP_SETUID and CAP_SYS_CHROOT: an sshd of root needs them for any login."""
 
 
-def container_query(node: Node) -> dict[str, Fact[system.Engines]]:
+def container_query(node: Node) -> dict[str, query.Fact[system.Engines]]:
     """The query about the node's container, if it has one, by the name of its fact."""
     if node.container is None:
         return {}
@@ -61,12 +54,12 @@ def container_query(node: Node) -> dict[str, Fact[system.Engines]]:
         purpose=f"look for the container {node.container}",
         timeout_s=5.0 * _LIMIT_S,
     )
-    return {"container": Fact(command, _engines)}
+    return {"container": query.Fact(command, _engines)}
 
 
-def container_exec(node: Node, answer: Answer[system.Engines]) -> ContainerExec | None:
+def container_exec(node: Node, answer: query.Answer[system.Engines]) -> ContainerExec | None:
     """How to run commands in the node's container; None if that is not possible."""
-    engines = value_of(answer)
+    engines = query.value_of(answer)
     container = engines.container if engines else None
     if node.container is None or container is None or not container.is_ready:
         return None
@@ -101,7 +94,7 @@ class Premises(Value):
     """The existing ones of all paths that may be needed, in their order."""
 
 
-def premises_query(node: Node) -> dict[str, Fact[Premises]]:
+def premises_query(node: Node) -> dict[str, query.Fact[Premises]]:
     """The query for what creating the node's container needs, by the name of its fact."""
     made = node.creation
     if made is None:
@@ -119,11 +112,11 @@ def premises_query(node: Node) -> dict[str, Fact[Premises]]:
         purpose=f"look for what the container {node.container} needs",
         timeout_s=3.0 * _LIMIT_S,
     )
-    return {"premises": Fact(command, _premises)}
+    return {"premises": query.Fact(command, _premises)}
 
 
 def _premises(result: Result) -> Premises:
-    sections = Sections(result, _CONTAINER_SCRIPT)
+    sections = query.Sections(result, _CONTAINER_SCRIPT)
     there = [engine for engine in ENGINES["auto"] if engine in sections]
     images = {
         system.parse_path(sections.text(engine), f"path of {engine}"): (
@@ -136,7 +129,7 @@ def _premises(result: Result) -> Premises:
 
 
 def _engines(result: Result) -> system.Engines:
-    sections = Sections(result, _CONTAINER_SCRIPT)
+    sections = query.Sections(result, _CONTAINER_SCRIPT)
     names: set[str] = set()
     refused: dict[str, str] = {}
     known = [engine for engine in ENGINES["auto"] if engine in sections]
@@ -178,7 +171,7 @@ def _container(path: str, reply: str, inside: Section | None) -> system.Containe
 def _message(reply: Section) -> str:
     """The error message of an engine, on one line."""
     words = " ".join(reply.text.split())
-    if reply.exit_code in ENDED_BY_TIMEOUT and not words:
+    if reply.exit_code in query.ENDED_BY_TIMEOUT and not words:
         return f"no answer within {_LIMIT_S} s; {HANGS}"
     return words or f"it ended with code {reply.exit_code} and printed nothing"
 
@@ -196,7 +189,7 @@ TreeMode: TypeAlias = Literal["all", "light", "listed", "names"]
 """All files; of large data files only the size; only some files; also the names of all others."""
 
 
-def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
+def code_queries(cluster: Cluster) -> dict[str, query.Fact[Any]]:
     """The query for all files below the code's path, unless the control machine sends them."""
     if cluster.code_path is None or cluster.code_folder is not None:
         return {}
@@ -206,7 +199,7 @@ def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
 
 def tree_query(
     mode: TreeMode, path: str, exclude: Sequence[str], paths: Iterable[str] = ()
-) -> Fact[CodeTree]:
+) -> query.Fact[CodeTree]:
     """Queries the files at `path`; `paths` are the wanted ones of `listed` and `names`."""
     sizes = {"large_bytes": LARGE_BYTES, "most_files": MOST_FILES, "most_bytes": MOST_BYTES}
     command = read_script(
@@ -217,12 +210,12 @@ def tree_query(
         most_bytes=_MOST_ANSWER,
         stdin="".join(f"{name}\n" for name in paths).encode(),
     )
-    return Fact(command, _tree)
+    return query.Fact(command, _tree)
 
 
 def _tree(result: Result) -> CodeTree:
     """The files of a tree, in the form that facts-code.sh prints."""
-    output_of(result)
+    query.output_of(result)
     if result.stdout.count(b"\0") > _MOST_RECORDS:
         raise ToolError(
             f"there are more than {_MOST_RECORDS} files; leave out those that are no code with "

@@ -7,16 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts import query
 from ascendboot.facts.npus import hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi
-from ascendboot.facts.query import (
-    NOT_QUERIED,
-    Answer,
-    Fact,
-    Sections,
-    Unanswered,
-    attempt,
-)
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, read_script
 from ascendboot.value import Value
@@ -31,21 +24,21 @@ _SCRIPT: Final = "the script that queries the state of the devices"
 class DeviceState(Value, kw_only=True):
     """What one device reports of itself; each query has its own answer."""
 
-    health: Answer[npu_smi.DeviceHealth] = NOT_QUERIED
+    health: query.Answer[npu_smi.DeviceHealth] = query.NOT_QUERIED
     """Its health with error codes."""
-    link_up: Answer[bool] = NOT_QUERIED
-    net_health: Answer[str] = NOT_QUERIED
+    link_up: query.Answer[bool] = query.NOT_QUERIED
+    net_health: query.Answer[str] = query.NOT_QUERIED
     """A word of `hccn_tool.NET_HEALTH`."""
-    link_history: Answer[hccn_tool.LinkHistory] = NOT_QUERIED
-    packets: Answer[Mapping[str, int]] = NOT_QUERIED
+    link_history: query.Answer[hccn_tool.LinkHistory] = query.NOT_QUERIED
+    packets: query.Answer[Mapping[str, int]] = query.NOT_QUERIED
     """Counters of its network port, by the names of hccn_tool."""
-    memory_errors: Answer[Mapping[str, int]] = NOT_QUERIED
+    memory_errors: query.Answer[Mapping[str, int]] = query.NOT_QUERIED
     """Counts of ECC, by the names of npu-smi."""
 
     @property
     def is_gone(self) -> bool:
         """Whether npu-smi answers and does not list the device."""
-        return isinstance(self.health, Unanswered) and self.health.message.endswith(_ABSENT)
+        return isinstance(self.health, query.Unanswered) and self.health.message.endswith(_ABSENT)
 
 
 class Killed(Value):
@@ -82,7 +75,7 @@ def device_state_queries(
     *,
     with_killed: bool = False,
     within_s: int = WITHIN_S,
-) -> dict[str, Fact[Any]]:
+) -> dict[str, query.Fact[Any]]:
     """The queries `device_states` (a DeviceState by physical id) and, if wanted, `killed`.
 
     The question `ILL` adds `words`: the health of all devices as `npu-smi info` shows it.
@@ -100,10 +93,10 @@ def device_state_queries(
         aside=True,
     )
 
-    def states(sections: Sections) -> Mapping[int, DeviceState]:
+    def states(sections: query.Sections) -> Mapping[int, DeviceState]:
         return {id_: _state(sections, id_, questions) for id_ in device_ids}
 
-    parts: dict[str, Callable[[Sections], Any]] = {"device_states": states}
+    parts: dict[str, Callable[[query.Sections], Any]] = {"device_states": states}
     if ILL in questions:
         parts["words"] = _words
     if with_killed:
@@ -111,11 +104,11 @@ def device_state_queries(
     return {name: _fact(command, parse) for name, parse in parts.items()}
 
 
-def _fact(command: Command, parse: Callable[[Sections], Any]) -> Fact[Any]:
-    return Fact(command, lambda result: parse(Sections(result, _SCRIPT)))
+def _fact(command: Command, parse: Callable[[query.Sections], Any]) -> query.Fact[Any]:
+    return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)))
 
 
-def _words(sections: Sections) -> Mapping[int, str]:
+def _words(sections: query.Sections) -> Mapping[int, str]:
     table = npu_smi_output(sections, "table", npu_smi.TOOL)
     if "mapping" not in sections:
         return npu_smi.parse_health(table)
@@ -123,29 +116,31 @@ def _words(sections: Sections) -> Mapping[int, str]:
     return npu_smi.parse_health(table, npu_smi.parse_mapping(mapping).device_ids)
 
 
-def _state(sections: Sections, device_id: int, questions: Sequence[str]) -> DeviceState:
+def _state(sections: query.Sections, device_id: int, questions: Sequence[str]) -> DeviceState:
     """The answers of one device; what the tools of its product cannot report is not queried."""
     return DeviceState(
         **{_FIELDS[question]: _answer(sections, device_id, question) for question in questions}
     )
 
 
-def _answer(sections: Sections, device_id: int, question: str) -> Answer[Any]:
+def _answer(sections: query.Sections, device_id: int, question: str) -> query.Answer[Any]:
     if question == ILL:
         question = "health"
         if f"{device_id}/health" not in sections:
-            return NOT_QUERIED
+            return query.NOT_QUERIED
     name = f"{device_id}/{question}"
     if question in _OF_HCCN_TOOL:
         purpose, parse = _OF_HCCN_TOOL[question]
         if "hccn_tool" in sections:  # it is missing
-            return attempt(f"{purpose} of device {device_id}", lambda: sections.text("hccn_tool"))
+            return query.attempt(
+                f"{purpose} of device {device_id}", lambda: sections.text("hccn_tool")
+            )
         if name not in sections:
-            return NOT_QUERIED
+            return query.NOT_QUERIED
         return hccn_tool_answer(sections, device_id, question, purpose, parse, call_s=CALL_S)
     purpose, parse_text = _OF_NPU_SMI[question]
     tool = f"npu-smi info -t {question}"
-    return attempt(
+    return query.attempt(
         f"{purpose} of device {device_id}",
         lambda: parse_text(npu_smi_output(sections, name, tool)),
     )

@@ -208,29 +208,23 @@ def parse_installed(result: Result) -> Installed:
     keys = {match[1]: match[2] for match in found["key"]}
     certificates = {match[1]: _certificate(match[2]) for match in found["certificate"]}
     opened, above = _open(base, found["open"], found["above"])
+    sshd, nft = (next(reversed(found[kind]), None) for kind in ("sshd", "firewall"))
+    certificate = None if sshd is None or sshd[3] == "-" else sshd[3]
     return Installed(
         base=base,
         files={m[2]: OwnFile(digests.get(m[2], ""), int(m[1], 8)) for m in found["mode"]},
         host_key=keys.get("sshd/host_key"),
         cluster_key=keys.get("trust/cluster_key"),
         certificates={path: each for path, each in certificates.items() if each is not None},
-        daemon=_daemon(found["sshd"][-1]) if found["sshd"] else None,
+        daemon=Daemon(int(sshd[1]), sshd[2], certificate) if sshd else None,
         strays=tuple(int(match[1]) for match in found["stray"]),
         port=int(words["port"]) if "port" in words else None,
         leads_to=words.get("leads"),
         owner=Owner.parse(words["owner"]) if "owner" in words else None,
         open=opened,
         open_above=above,
-        firewall=_table(found["firewall"][-1]) if found["firewall"] else None,
+        firewall=NftTable(cast("NftState", nft[1]), excerpt(nft[2] or "")) if nft else None,
     )
-
-
-def _table(line: re.Match[str]) -> NftTable:
-    return NftTable(cast("NftState", line[1]), excerpt(line[2] or ""))
-
-
-def _daemon(line: re.Match[str]) -> Daemon:
-    return Daemon(int(line[1]), line[2], None if line[3] in (None, "-") else line[3])
 
 
 def _open(

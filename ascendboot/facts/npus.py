@@ -7,17 +7,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
+from ascendboot.facts import query
 from ascendboot.facts.parsers import hccn_tool, npu_smi
 from ascendboot.facts.parsers.base import Section, ToolBusyError, ToolSilentError, around
-from ascendboot.facts.query import (
-    ENDED_BY_TIMEOUT,
-    NOT_QUERIED,
-    Answer,
-    Fact,
-    Sections,
-    attempt,
-    value_of,
-)
 from ascendboot.model.cluster import Node
 from ascendboot.templates import script
 from ascendboot.transport.api import HANGS, Command, read_script
@@ -52,17 +44,17 @@ class DeviceNetwork(Value, kw_only=True):
     """The network port of one device; each query has its own answer."""
 
     device_id: int
-    addresses: Answer[tuple[hccn_tool.DeviceAddress, ...]]
+    addresses: query.Answer[tuple[hccn_tool.DeviceAddress, ...]]
     """One per port; empty: no address is set."""
-    link_up: Answer[bool] = NOT_QUERIED
-    tls_enabled: Answer[bool] = NOT_QUERIED
-    vnic: Answer[str] = NOT_QUERIED
+    link_up: query.Answer[bool] = query.NOT_QUERIED
+    tls_enabled: query.Answer[bool] = query.NOT_QUERIED
+    vnic: query.Answer[str] = query.NOT_QUERIED
     """Its address inside a super pod, on A3 only."""
 
     @property
     def device_ip(self) -> str | None:
         """The addresses in the form of the rank table (a comma between two ports), or None."""
-        return ",".join(address.ip for address in value_of(self.addresses) or ()) or None
+        return ",".join(address.ip for address in query.value_of(self.addresses) or ()) or None
 
 
 class RootInfo(Value):
@@ -73,7 +65,7 @@ class RootInfo(Value):
     """The topology file that it names, if that file is missing."""
 
 
-def npu_queries(lldp_of: Node | None = None) -> dict[str, Fact[Any]]:
+def npu_queries(lldp_of: Node | None = None) -> dict[str, query.Fact[Any]]:
     """The queries about NPUs, by name; they share one run of one script.
 
     With the LLDP neighbours of the devices that a job uses on the node `lldp_of`.
@@ -81,8 +73,8 @@ def npu_queries(lldp_of: Node | None = None) -> dict[str, Fact[Any]]:
     used = tuple(str(device.device_id) for device in lldp_of.devices) if lldp_of else ()
     command = _command("lldp", *used) if lldp_of else COMMAND
 
-    def fact(parse: Callable[[Sections], T], purpose: str) -> Fact[T]:
-        return Fact(command, lambda result: parse(Sections(result, _SCRIPT)), purpose)
+    def fact(parse: Callable[[query.Sections], T], purpose: str) -> query.Fact[T]:
+        return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)), purpose)
 
     neighbours = {"neighbours": fact(_neighbours, "read the LLDP neighbours of the NPUs")}
     return {
@@ -100,7 +92,7 @@ def npu_queries(lldp_of: Node | None = None) -> dict[str, Fact[Any]]:
     }
 
 
-def npu_smi_output(sections: Sections, name: str, tool: str) -> str:
+def npu_smi_output(sections: query.Sections, name: str, tool: str) -> str:
     """The output of one call of npu-smi.
 
     Raises:
@@ -135,48 +127,48 @@ def hccn_tool_output(section: Section | None, tool: str, call_s: int = CALL_TIME
 
 
 def hccn_tool_answer(
-    sections: Sections,
+    sections: query.Sections,
     device_id: int,
     what: str,
     purpose: str,
     parse: Callable[[str, str], T],
     *,
     call_s: int = CALL_TIMEOUT_S,
-) -> Answer[T]:
+) -> query.Answer[T]:
     """The answer in the section `ID/WHAT`, which is that of `hccn_tool -i ID -WHAT -g`.
 
     `call_s` is the time limit of the call in seconds.
     """
     tool = f"hccn_tool -i {device_id} -{what} -g"
     section = sections.get(f"{device_id}/{what}")
-    return attempt(
+    return query.attempt(
         f"{purpose} of device {device_id}",
         lambda: parse(hccn_tool_output(section, tool, call_s), tool),
     )
 
 
 def _refuse_timeout(section: Section, tool: str, call_s: int = CALL_TIMEOUT_S) -> None:
-    if section.exit_code in ENDED_BY_TIMEOUT:
+    if section.exit_code in query.ENDED_BY_TIMEOUT:
         if message := section.text.strip():
             raise ToolError(f"{tool}: {message}")
         raise ToolSilentError(f"{tool}: no answer within {call_s} s; {HANGS}")
 
 
-def _npus(sections: Sections) -> npu_smi.NpuMap:
+def _npus(sections: query.Sections) -> npu_smi.NpuMap:
     return npu_smi.parse_mapping(npu_smi_output(sections, "mapping", npu_smi.MAPPING))
 
 
-def _health(sections: Sections) -> Mapping[int, str]:
+def _health(sections: query.Sections) -> Mapping[int, str]:
     table = npu_smi_output(sections, "table", npu_smi.TOOL)
     return npu_smi.parse_health(table, _npus(sections).device_ids)
 
 
-def _free_memory(sections: Sections) -> Mapping[int, int]:
+def _free_memory(sections: query.Sections) -> Mapping[int, int]:
     table = npu_smi_output(sections, "table", npu_smi.TOOL)
     return npu_smi.parse_free_memory(table, _npus(sections).device_ids)
 
 
-def _unknown_lines(sections: Sections) -> tuple[str, ...]:
+def _unknown_lines(sections: query.Sections) -> tuple[str, ...]:
     """Lines around the answers of the tools, each once."""
     found: dict[str, None] = {}
     for name, section in sections.items():
@@ -187,7 +179,9 @@ def _unknown_lines(sections: Sections) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _super_pods(sections: Sections) -> Mapping[int, Answer[npu_smi.SuperPodPlace | None]]:
+def _super_pods(
+    sections: query.Sections,
+) -> Mapping[int, query.Answer[npu_smi.SuperPodPlace | None]]:
     def place(section: Section) -> npu_smi.SuperPodPlace | None:
         npu_smi.refuse_failure(section.text, npu_smi.SPOD_TOOL)
         _refuse_timeout(section, npu_smi.SPOD_TOOL)
@@ -199,18 +193,18 @@ def _super_pods(sections: Sections) -> Mapping[int, Answer[npu_smi.SuperPodPlace
         id_, _, what = name.partition("/")
         if what == "spod":
             purpose = f"read the super pod of device {id_}"
-            places[int(id_)] = attempt(purpose, partial(place, section))
+            places[int(id_)] = query.attempt(purpose, partial(place, section))
     return places
 
 
-def _root_info(sections: Sections) -> RootInfo | None:
+def _root_info(sections: query.Sections) -> RootInfo | None:
     if "root_info" not in sections:
         return None
     missing = sections.get("topology")
     return RootInfo(sections.text("root_info"), missing.text.strip() if missing else None)
 
 
-def _neighbours(sections: Sections) -> Mapping[int, Answer[hccn_tool.LldpNeighbour]]:
+def _neighbours(sections: query.Sections) -> Mapping[int, query.Answer[hccn_tool.LldpNeighbour]]:
     sections.text("hccn_tool")  # It raises the error if the tool is missing.
     if "root_info" in sections:
         raise ToolError("that is not known of the hccn_tool of a 950")
@@ -219,7 +213,7 @@ def _neighbours(sections: Sections) -> Mapping[int, Answer[hccn_tool.LldpNeighbo
     return {id_: hccn_tool_answer(sections, id_, "lldp", read, parse) for id_ in ids}
 
 
-def _device_networks(sections: Sections) -> tuple[DeviceNetwork, ...]:
+def _device_networks(sections: query.Sections) -> tuple[DeviceNetwork, ...]:
     sections.text("hccn_tool")  # It raises the error if the tool is missing.
     if "root_info" in sections:
         return ()  # on 950 the script does not run hccn_tool
@@ -227,8 +221,8 @@ def _device_networks(sections: Sections) -> tuple[DeviceNetwork, ...]:
     return tuple(_device_network(device_id, sections) for device_id in device_ids)
 
 
-def _device_network(device_id: int, sections: Sections) -> DeviceNetwork:
-    def answer(what: str, purpose: str, parse: Callable[[str, str], T]) -> Answer[T]:
+def _device_network(device_id: int, sections: query.Sections) -> DeviceNetwork:
+    def answer(what: str, purpose: str, parse: Callable[[str, str], T]) -> query.Answer[T]:
         return hccn_tool_answer(sections, device_id, what, purpose, parse)
 
     vnic = answer("vnic", "read the address in the super pod", hccn_tool.parse_vnic)
@@ -237,5 +231,5 @@ def _device_network(device_id: int, sections: Sections) -> DeviceNetwork:
         addresses=answer("ip", "read the IP", hccn_tool.parse_ip),
         link_up=answer("link", "read the link", hccn_tool.parse_link),
         tls_enabled=answer("tls", "read the TLS switch", hccn_tool.parse_tls),
-        vnic=vnic if f"{device_id}/vnic" in sections else NOT_QUERIED,
+        vnic=vnic if f"{device_id}/vnic" in sections else query.NOT_QUERIED,
     )

@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
-from ascendboot.facts.parsers.base import (
-    Section,
-    ToolBusyError,
-    ToolMissingError,
-    ToolSilentError,
-    split,
-)
+from ascendboot.facts.parsers import base
 from ascendboot.facts.parsers.system import parse_epoch
 from ascendboot.transport.api import HANGS, Command, Effect, Result, RunsAll
 from ascendboot.value import Value
@@ -50,9 +44,9 @@ ENDED_BY_TIMEOUT = (124, 137)
 """Exit codes of timeout(1) after it ended a program."""
 _NOT_FOUND = 127
 _KINDS: dict[type[Exception], Lack] = {
-    ToolBusyError: "busy",
-    ToolMissingError: "missing",
-    ToolSilentError: "silent",
+    base.ToolBusyError: "busy",
+    base.ToolMissingError: "missing",
+    base.ToolSilentError: "silent",
     NotUnderstoodError: "not-understood",
 }
 
@@ -88,7 +82,7 @@ def value_of(answer: Answer[T]) -> T | None:
     return answer.value if isinstance(answer, Answered) else None
 
 
-class Sections(dict[str, Section]):
+class Sections(dict[str, base.Section]):
     """The sections in the output of a script; `script` stands for it in messages.
 
     Raises:
@@ -98,7 +92,7 @@ class Sections(dict[str, Section]):
 
     def __init__(self, result: Result, script: str) -> None:
         output_of(result)
-        super().__init__(split(result.stdout, script))
+        super().__init__(base.split(result.stdout, script))
         self.script = script
 
     def text(self, name: str) -> str:
@@ -116,9 +110,9 @@ class Sections(dict[str, Section]):
         last = excerpt(section.text.strip().split("\n")[-1])
         message = last or f"exited {section.exit_code} and printed nothing"
         if section.exit_code == _NOT_FOUND:
-            raise ToolMissingError(message)
+            raise base.ToolMissingError(message)
         if section.exit_code in ENDED_BY_TIMEOUT and not section.content:
-            raise ToolSilentError(f"it gave no answer in time; {HANGS}")
+            raise base.ToolSilentError(f"it gave no answer in time; {HANGS}")
         raise ToolError(message)
 
 
@@ -131,7 +125,7 @@ def output_of(result: Result) -> str:
     """
     if result.as_expected:
         return result.text
-    raise (ToolMissingError if result.exit_code == _NOT_FOUND else ToolError)(result.outcome())
+    raise (base.ToolMissingError if result.exit_code == _NOT_FOUND else ToolError)(result.outcome())
 
 
 def answer_to(fact: Fact[T], result: Result) -> Answer[T]:

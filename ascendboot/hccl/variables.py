@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -176,11 +176,7 @@ class Address(_Kind):
 
     type: Literal["address"]
     form: str = "an IP address"
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """A text."""
-        return {"type": "string"}
+    json_schema: ClassVar[dict[str, Any]] = {"type": "string"}
 
     def takes(self, value: str) -> bool:
         """IPv4 or IPv6, without anything around it."""
@@ -195,12 +191,10 @@ class Ports(_Kind):
 
     type: Literal["ports"]
     form: str = "auto, or ports and ranges such as 60000,60050-60100 that do not overlap"
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """The form alone."""
-        pattern = r"^(auto|[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*)$"
-        return {"type": ["string", "integer"], "pattern": pattern}
+    json_schema: ClassVar[dict[str, Any]] = {
+        "type": ["string", "integer"],
+        "pattern": r"^(auto|[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*)$",
+    }
 
     def takes(self, value: str) -> bool:
         """By the form and the numbers."""

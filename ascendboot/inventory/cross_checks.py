@@ -60,24 +60,6 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
         _report_first(sheet, _sections_of(sheet, keys), conflict.names, conflict.text)
 
 
-def report_one_address(sheet: Sheet, keys: InventoryKeys, nodes: int) -> None:
-    """Report an address that is stated for all of several nodes."""
-    if nodes > 1:
-        text = "one address cannot be that of several nodes; ascendboot sets each node's own: "
-        _report_first(sheet, _sections_of(sheet, keys), (_ADDRESS,), f"{text}remove it")
-
-
-def report_unknown_secrets(
-    sheet: Sheet, keys: InventoryKeys, of_nodes: Iterable[Mapping[str, str]]
-) -> None:
-    """Report every name in `secret_env` that no variable has: its secret would be shown."""
-    known = {*environment(keys), *(name for env in of_nodes for name in env)}
-    for index, name in enumerate(keys.secret_env):
-        if name not in known:
-            hint = did_you_mean(name, known, sheet) or "; remove it, or state the variable"
-            sheet.report(sheet.mark.at("secret_env", index), f"no `env` states {name}{hint}")
-
-
 def report_parallel_sizes(sheet: Sheet, keys: InventoryKeys, nodes: Sequence[Node]) -> None:
     """Report sizes that do not fit the stated devices, or the batch that they divide."""
     sizes, mark = keys.parallel, sheet.mark.at("parallel")
@@ -105,7 +87,7 @@ def report_parallel_sizes(sheet: Sheet, keys: InventoryKeys, nodes: Sequence[Nod
 
 
 def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:
-    """Report every variable of a node that is invalid, alone or beside its other variables."""
+    """Report variables of nodes that are invalid or contradict others, and unknown secrets."""
     # Groups and defaults are layers of many entries: each place once.
     sections = {mark.path: (env, mark) for entry in entries for env, mark in _env_of(entry)}
     for stated, mark in sections.values():
@@ -114,13 +96,18 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
                 sheet.report(mark.at(name), reason)
     everywhere = set(_conflicts(keys, environment(keys)))
     for entry in entries:
-        if entry.env:
-            for conflict in _conflicts(keys, {**environment(keys), **entry.env}):
-                if conflict in everywhere:
-                    continue
-                if not _report_first(sheet, _env_of(entry), conflict.names, conflict.text):
-                    sheet.report(entry.mark, conflict.text)
-    _report_shared_address(sheet, entries)
+        own = {*_conflicts(keys, {**environment(keys), **entry.env})} if entry.env else set()
+        for conflict in own - everywhere:
+            if not _report_first(sheet, _env_of(entry), conflict.names, conflict.text):
+                sheet.report(entry.mark, conflict.text)
+    of_containers = [made.env for entry in entries if (made := entry.container_keys)]
+    stated_names = (name for env in (*(e.env for e in entries), *of_containers) for name in env)
+    known = {*environment(keys), *stated_names}
+    for index, name in enumerate(keys.secret_env):
+        if name not in known:  # its secret would be shown
+            hint = did_you_mean(name, known, sheet) or "; remove it, or state the variable"
+            sheet.report(sheet.mark.at("secret_env", index), f"no `env` states {name}{hint}")
+    _report_shared_address(sheet, keys, entries)
     _report_handed_on(sheet, keys, entries)
 
 
@@ -144,7 +131,7 @@ def _of_container(made: ContainerKeys, engine: str) -> Iterator[tuple[Location, 
         text = "ascend-docker-runtime is a runtime of docker, and `engine` is podman; remove it"
         yield ("runtime",), text
     for name in made.env:
-        if why := _NOT_OF_CONTAINERS.get(name) or _why_not_env(name):
+        if why := _NOT_OF_CONTAINERS.get(name) or why_not_env(name):
             yield ("env", name), why
     targets = [mount.split(":")[1].rstrip("/") for mount in made.mounts]
     for index, target in enumerate(targets):
@@ -217,7 +204,7 @@ def _settings(sheet: Sheet, keys: InventoryKeys) -> Iterator[tuple[Location, str
         if name not in hccl.variables():
             hint = did_you_mean(name, hccl.variables(), sheet)
             unknown = f"no variable of HCCL has this name{hint or _UNDER_ENV}"
-            yield ("hccl", name), _NOT_HERE.get(name) or _why_not_env(name) or unknown
+            yield ("hccl", name), _NOT_HERE.get(name) or why_not_env(name) or unknown
         else:
             reason = hccl.why_not(name, value, keys.product)
             if reason := reason or hccl.why_not_read(name, keys.product):
@@ -227,7 +214,7 @@ def _settings(sheet: Sheet, keys: InventoryKeys) -> Iterator[tuple[Location, str
 def _why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
     """Why a variable cannot have this value in an `env`; None where it can."""
     return (
-        _why_not_env(name)
+        why_not_env(name)
         or _why_not_shown(name, value, keys.secret_names)
         or why_not_value(name, value)
         or hccl.why_not(name, value, keys.product)
@@ -282,8 +269,11 @@ def _report_first(
     return False
 
 
-def _report_shared_address(sheet: Sheet, entries: Sequence[Entry]) -> None:
+def _report_shared_address(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:
     """Report an address of HCCL that several nodes have."""
+    if sum(len(entry.names) for entry in entries) > 1:
+        text = "one address cannot be that of several nodes; ascendboot sets each node's own: "
+        _report_first(sheet, _sections_of(sheet, keys), (_ADDRESS,), f"{text}remove it")
     holders: dict[str, list[Entry]] = {}
     for entry in entries:
         if _ADDRESS in entry.env:
@@ -352,7 +342,7 @@ def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
         why = f'"{word}" would be taken for the program to run; begin with an option'
         return None if index else why
     if option == "x" and following:
-        reason = _why_not_env(following[0].partition("=")[0])
+        reason = why_not_env(following[0].partition("=")[0])
         return f"{following[0]}: {reason}" if reason else None
     if option in ("mca", "gmca"):
         return _why_not_mca(following, seen)
@@ -417,7 +407,7 @@ def _listed() -> _Reserved:
     return _Reserved.model_validate(yaml.safe_load(text))
 
 
-def _why_not_env(name: str) -> str | None:
+def why_not_env(name: str) -> str | None:
     """Why a variable of this name cannot stand in `env`; None when it can."""
     if not is_match(ENV_NAME, name):
         return "is not the name of an environment variable; use letters, digits and _"

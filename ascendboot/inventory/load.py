@@ -10,16 +10,7 @@ from pathlib import Path
 
 from ascendboot.errors import RankTableError
 from ascendboot.hccl.variables import INTRA_ROCE
-from ascendboot.inventory.cross_checks import (
-    environment,
-    report_containers,
-    report_contradictions,
-    report_node_settings,
-    report_one_address,
-    report_parallel_sizes,
-    report_unknown_secrets,
-    resource_mode,
-)
+from ascendboot.inventory import cross_checks as rules
 from ascendboot.inventory.leaves import with_leaves
 from ascendboot.inventory.messages import no_such, validate
 from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
@@ -51,16 +42,13 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     sheet = read(path, file=file)
     keys = validate(sheet)
     _report_missing(sheet, keys)
-    report_contradictions(sheet, keys)
+    rules.report_contradictions(sheet, keys)
     entries = read_entries(sheet, keys)
     nodes = build_nodes(sheet, entries)
-    report_one_address(sheet, keys, sum(len(entry.names) for entry in entries))
-    report_node_settings(sheet, keys, entries)
-    report_containers(sheet, entries)
-    of_containers = [made.env for entry in entries if (made := entry.container_keys)]
-    report_unknown_secrets(sheet, keys, [*(entry.env for entry in entries), *of_containers])
+    rules.report_node_settings(sheet, keys, entries)
+    rules.report_containers(sheet, entries)
     _report_primary(sheet, keys, entries)
-    report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)
+    rules.report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)
     nodes = _imported(sheet, keys, nodes)
     own_table = None
     if with_own_table and keys.resources.file is not None and not sheet.problems:
@@ -79,7 +67,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
 def _cluster(
     file: str, keys: InventoryKeys, nodes: tuple[Node, ...], own_table: OwnTable | None
 ) -> Cluster:
-    env, mpi_args = environment(keys), tuple(keys.launcher.mpi_args)
+    env, mpi_args = rules.environment(keys), tuple(keys.launcher.mpi_args)
     return Cluster(
         name=keys.cluster,
         nodes=nodes,
@@ -91,7 +79,7 @@ def _cluster(
         ssh_via=keys.ssh.via,
         trust=keys.ssh.trust,
         standby=tuple(keys.ssh.standby),
-        resource_mode=resource_mode(keys),
+        resource_mode=rules.resource_mode(keys),
         own_table=own_table,
         chief_port=keys.resources.chief_port,
         chief_device=keys.resources.chief_device,
@@ -224,7 +212,7 @@ def _refusals(source: documents.Source, keys: InventoryKeys) -> Iterator[str]:
         content,
         product=None if keys.product == "auto" else keys.product,
         job="rec-sdk-tf" if keys.profile == "rec-sdk-tf" else None,
-        intra_roce=environment(keys).get(INTRA_ROCE) == "1",
+        intra_roce=rules.environment(keys).get(INTRA_ROCE) == "1",
     )
     problems = [problem for problem in found if problem.level == "error"]
     at = documents.lines_of(source.text, [problem.path for problem in problems]) if problems else {}

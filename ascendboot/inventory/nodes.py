@@ -392,6 +392,7 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
         device_count=count if isinstance(count, int) else None,
         interface=value("interface"),
         leaf=_leaf(value("leaf")),
+        groups=tuple(value("groups") or ()),
         env=draft.entry.env,
     )
 

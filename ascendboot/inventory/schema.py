@@ -1,10 +1,12 @@
-"""The keys of an inventory: pydantic models and their JSON schema."""
+"""The keys of an inventory: pydantic models and their JSON schema, with texts from `keys.yaml`."""
 
 from __future__ import annotations
 
 from functools import cache, cached_property
+from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeAlias
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, Tag
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
@@ -13,45 +15,20 @@ from ascendboot.hccl.variables import variables
 from ascendboot.inventory import values
 from ascendboot.inventory.values import TAG, Kind
 from ascendboot.inventory.yaml import Location
-from ascendboot.model.cluster import CHIEF_PORT, CheckpointKind, LauncherKind
+from ascendboot.model import cluster as model
 
 
 class Keys(BaseModel):
-    """A mapping that has these keys and no others."""
+    """A mapping that has these keys and no others; `keys.yaml` says what each of them means."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-def unset(default: str, example: object, description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
-    """A key that may be left out; `default` says in words what holds then."""
-    return Field(
-        default=None,
-        description=description,
-        examples=[example],
-        json_schema_extra={"x-default": default},
-    )
-
-
-def key(default: object, example: object, description: str, **schema: Any) -> Any:  # noqa: ANN401
-    """A key with a default; `schema` adds to its JSON schema."""
-    return Field(
-        default=default, description=description, examples=[example], json_schema_extra={**schema}
-    )
 
 
 class DeviceKeys(Keys):
     """A device, stated with its address."""
 
-    device_id: values.DeviceId = Field(
-        description="The physical id of the NPU: the N of /dev/davinciN.",
-        examples=[0],
-        json_schema_extra={"x-default": "required"},
-    )
-    device_ip: values.Ip | None = unset(
-        "what `hccn_tool` reports",
-        "198.51.100.10",
-        "The address that the device's network port should have. Takes a range.",
-    )
+    device_id: values.DeviceId
+    device_ip: values.Ip | None = None
 
 
 DeviceItem = Annotated[
@@ -72,143 +49,41 @@ Devices = Annotated[
 class ContainerKeys(Keys):
     """A container that setup creates where it states an image."""
 
-    name: values.Container = Field(
-        description="The name of the container.",
-        examples=["rec-sdk"],
-        json_schema_extra={"x-default": "required"},
-    )
-    image: values.Image | None = unset(
-        "none: the container exists, and setup does not create it",
-        "rec-sdk-tf:7.3.0",
-        "The image from which `setup` creates the container. The keys below need it.",
-    )
-    pull: values.Truth = key(
-        default=False,
-        example=True,
-        description="Whether `setup` pulls the image where the node does not have it; false: that "
-        "is an error.",
-        **{"x-default": "`false`"},
-    )
-    devices: Literal["used", "all"] = key(
-        "used",
-        "all",
-        "The NPUs that it gets: used: those that the job uses on this node; all: all of the node.",
-    )
-    runtime: Literal["default", "ascend"] = key(
-        "default",
-        "ascend",
-        "What gives it the NPUs: default: device nodes and mounts of the driver; ascend: "
-        "ascend-docker-runtime of docker, by `ASCEND_VISIBLE_DEVICES`.",
-    )
-    mounts: Annotated[list[values.Mount], Kind("a list of SOURCE:TARGET or SOURCE:TARGET:ro")] = (
-        key(
-            [],
-            ["/data:/data", "/data/code:/workspace:ro"],
-            "Files and folders of the server that it sees, besides those of the driver. They must "
-            "exist.",
-        )
-    )
-    shm: values.SharedMemory = key("1 GiB", "64 GiB", "The size of its `/dev/shm`.")
-    env: values.Environment = key(
-        {},
-        {"TZ": "UTC"},
-        "Environment variables of all its processes. Variables of the ranks belong under the "
-        "node's or the inventory's `env`: those change without a new container.",
-        propertyNames={"pattern": values.ENV_NAME},
-    )
+    name: values.Container
+    image: values.Image | None = None
+    pull: values.Truth = False
+    devices: Literal["used", "all"] = "used"
+    runtime: Literal["default", "ascend"] = "default"
+    mounts: Annotated[list[values.Mount], Kind("a list of SOURCE:TARGET or SOURCE:TARGET:ro")] = []
+    shm: values.SharedMemory = "1 GiB"
+    env: values.Environment = {}
+
+
+ContainerValue = Annotated[
+    Annotated[values.Container, Tag(f"{TAG}name")] | Annotated[ContainerKeys, Tag(f"{TAG}keys")],
+    values.by_type(name=str, keys=dict),
+    Kind("the name of a container, or a mapping of its keys"),
+]
 
 
 class NodeKeys(Keys):
     """What a node may have; `defaults` and every group may have it too."""
 
-    address: values.Address | None = unset(
-        "required",
-        "192.0.2.11",
-        "Where SSH reaches the node from the operator's side: an IP address or host name. "
-        "A range stands for as many as the node's name.",
-    )
-    cluster_address: values.ClusterIp | None = unset(
-        "`address`; required where that is a host name or IPv6",
-        "198.51.100.1",
-        "The IPv4 address at which the other nodes reach it: mpirun of Open MPI 4.1 takes no IPv6. "
-        "Takes a range.",
-    )
-    server_id: values.ServerId | None = unset(
-        "`cluster_address`",
-        "198.51.100.1",
-        "The node's server_id in the rank table; unique, kept as written. Takes a range.",
-    )
-    user: values.User | None = unset(
-        "your login name, as with ssh", "root", "The login name on the node."
-    )
-    port: values.Port = key(22, 2222, "The port of the node's own SSH server.")
-    identity: values.PathHere | None = unset(
-        "the keys and the agent that ssh uses",
-        "~/.ssh/id_ed25519",
-        "The private key to log in with: a file on the operator's side, from the folder in "
-        "which ascendboot is called; or the .pub of one that ssh-agent holds. A certificate beside "
-        "it (FILE-cert.pub) is tried first.",
-    )
-    jump: values.Jump | None = unset(
-        "none: the node is reached directly",
-        "root@203.0.113.5",
-        "The machine through which the node is reached: the name of a node of this inventory, "
-        "or USER@HOST[:PORT].",
-    )
-    fingerprint: values.Fingerprint | None = unset(
-        "none: the host key must be in known_hosts",
-        "SHA256:uNiVztksCsDhcc0u9e8BrYwXdZ4wwRfTwJvOVJpxAqA",
-        "The fingerprint of the node's host key, as `ssh-keygen -l` prints it.",
-    )
-    container: (
-        Annotated[
-            Annotated[values.Container, Tag(f"{TAG}name")]
-            | Annotated[ContainerKeys, Tag(f"{TAG}keys")],
-            values.by_type(name=str, keys=dict),
-            Kind("the name of a container, or a mapping of its keys"),
-        ]
-        | None
-    ) = unset(
-        "none: ranks run on the host itself",
-        "rec-sdk",
-        "The container in which ranks run, on the host's network: one that runs, or, as "
-        "`{name: rec-sdk, image: IMAGE}`, one that `setup` creates.",
-    )
-    engine: Literal["auto", "docker", "podman"] = key(
-        "auto",
-        "podman",
-        "What runs the container; auto: docker if it has one of that name, else podman. `setup` "
-        "creates it with docker if the node has both.",
-    )
-    devices: Devices | None = unset(
-        "all that the node has",
-        [0, 1, 2, 3],
-        "How many devices the node has, or which of them to use, in this order; "
-        "with their addresses as `{device_id: 0, device_ip: 198.51.100.10}`.",
-    )
-    interface: values.Interface | None = unset(
-        "the one that has `cluster_address`",
-        "eth0",
-        "The network interface that the nodes' own traffic uses.",
-    )
-    leaf: values.Leaves | None = unset(
-        "not stated",
-        "leaf-1",
-        "The leaf switch of the network of the NPUs to which the node is connected, or one for "
-        "each device, by device ids: `{0-1,6-7: leaf-1, 2-5: leaf-2}`. It decides the order of "
-        "the ranks, see `topology.order`.",
-    )
-    env: values.Environment = key(
-        {},
-        {"HCCL_SOCKET_IFNAME": "eth1"},
-        "Environment variables of the ranks of this node alone. They count before the "
-        "inventory's own `env` and `hccl`, variable by variable, and variables of HCCL may stand "
-        "here too.",
-        propertyNames={"pattern": values.ENV_NAME},
-    )
-    groups: Annotated[list[values.Name], Kind("a list of group names")] | None = unset(
-        "none", ["rack1"], "The groups whose keys the node takes over; earlier ones count first."
-    )
+    address: values.Address | None = None
+    cluster_address: values.ClusterIp | None = None
+    server_id: values.ServerId | None = None
+    user: values.User | None = None
+    port: values.Port = 22
+    identity: values.PathHere | None = None
+    jump: values.Jump | None = None
+    fingerprint: values.Fingerprint | None = None
+    container: ContainerValue | None = None
+    engine: model.Engine = "auto"
+    devices: Devices | None = None
+    interface: values.Interface | None = None
+    leaf: values.Leaves | None = None
+    env: values.Environment = {}
+    groups: Annotated[list[values.Name], Kind("a list of group names")] | None = None
 
 
 NodeMapping = Annotated[NodeKeys, Kind("a mapping of node keys", example={"address": "192.0.2.11"})]
@@ -222,206 +97,72 @@ class SshKeys(Keys):
         Annotated[Literal["auto"], Tag(f"{TAG}word")] | Annotated[values.Port, Tag(f"{TAG}number")],
         values.by_type(word=str, number=int),
         Kind("auto or a whole number from 1 to 65535"),
-    ] = key(
-        "auto",
-        7722,
-        "The port of the cluster's own sshd, the same on all nodes; auto: one that "
-        "is free on all of them.",
-    )
-    via: Literal["sshd", "engine"] = key(
-        "sshd",
-        "engine",
-        "How nodes reach each other's containers: sshd: the cluster's own sshd runs "
-        "in them; engine: it runs on the host and lets logins into the container alone, by "
-        "`docker exec`, so that no image needs an OpenSSH server.",
-    )
-    trust: Literal["ca", "pinned"] = key(
-        "ca",
-        "pinned",
-        "How nodes know each other: ca: by certificates that two keys on the "
-        "operator's side sign; pinned: by host keys read over the authenticated session.",
-    )
-    standby: Annotated[list[values.Name], Kind("a list of names of nodes")] = key(
-        [],
-        ["atlas-2"],
-        "Nodes that can take the place of the primary in a supervised job. Each gets a key with "
-        "which it can log in to the other nodes, as the primary does. Only with `trust: ca`.",
-    )
+    ] = "auto"
+    via: model.SshVia = "sshd"
+    trust: model.Trust = "ca"
+    standby: Annotated[list[values.Name], Kind("a list of names of nodes")] = []
 
 
 class ResourceKeys(Keys):
     """Keys of how ranks learn of each other."""
 
-    mode: Literal["rank-table", "no-rank-table", "root-info"] | None = unset(
-        "`rank-table`; `root-info` with `launcher.kind: torchrun`",
-        "no-rank-table",
-        "rank-table: every node gets one file that names all ranks; no-rank-table: "
-        "TensorFlow's ranks meet at a port of the primary (`CM_…` variables; 910 and A2 only); "
-        "root-info: PyTorch's ranks meet there (`MASTER_ADDR`, `MASTER_PORT`).",
-    )
-    file: values.PathHere | None = unset(
-        "none: made from what the devices say",
-        "hccl_json_16p_2_host.json",
-        "A rank table of yours, used as it is; a path from the folder in which ascendboot is "
-        "called. It decides which devices take part, in which order.",
-    )
-    chief_port: values.ChiefPort = key(
-        CHIEF_PORT,
-        CHIEF_PORT,
-        "The port of the primary where ranks meet in the modes no-rank-table and "
-        "root-info, and under torchrun.",
-    )
-    chief_device: values.DeviceId = key(
-        0, 0, "The primary's device that leads them in that mode, by its logic id."
-    )
+    mode: model.ResourceMode | None = None
+    file: values.PathHere | None = None
+    chief_port: values.ChiefPort = model.CHIEF_PORT
+    chief_device: values.DeviceId = 0
 
 
 class LauncherKeys(Keys):
     """Keys of the program that starts the ranks."""
 
-    kind: LauncherKind = key(
-        "auto",
-        "mpirun",
-        "mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
-        "without Open MPI; auto: with `resources.mode: root-info` torchrun if `code.python` has "
-        "torch on every node, else mpirun; with the other modes horovodrun if it works beside "
-        "`code.python` on the primary and all nodes have Horovod, else mpirun.",
-    )
-    mpi_args: Annotated[list[values.Word], Kind("a list of words")] = key(
-        [],
-        ["--mca", "btl_tcp_links", "2"],
-        "More words for mpirun's command line, also under horovodrun. What ascendboot "
-        "or horovodrun sets itself is refused.",
-    )
+    kind: model.LauncherKind = "auto"
+    mpi_args: Annotated[list[values.Word], Kind("a list of words")] = []
 
 
 class CodeKeys(Keys):
     """Keys of the training code."""
 
-    path: values.AbsolutePath | None = unset(
-        "none: scripts are copied to the nodes",
-        "/workspace/little_demo",
-        "The folder of the training code, the same on every node.",
-    )
-    source: values.FolderOrPrimary | None = unset(
-        "none: it is on the nodes already, and only compared",
-        "./little_demo",
-        "What `setup` makes `path` equal to on every node: a folder on the operator's side, from "
-        "the folder in which ascendboot is called; or `primary`: the primary's own `path`.",
-    )
-    exclude: Annotated[list[values.Pattern], Kind("a list of patterns")] = key(
-        [],
-        ["*.log", "data", "out/*.ckpt"],
-        "What below `path` and `source` is no code, such as data and results: names, "
-        "or paths where a pattern has a slash. `.git`, `__pycache__` and `*.pyc` never are.",
-    )
-    python: values.Program = key(
-        "python3", "/usr/local/bin/python3.10", "The interpreter that runs the ranks."
-    )
+    path: values.AbsolutePath | None = None
+    source: values.FolderOrPrimary | None = None
+    exclude: Annotated[list[values.Pattern], Kind("a list of patterns")] = []
+    python: values.Program = "python3"
 
 
 class TopologyKeys(Keys):
     """Keys of the order of ranks by leaf switch."""
 
-    order: Literal["auto", "inventory"] = key(
-        "auto",
-        "inventory",
-        "The order of the nodes by rank: auto: by leaf switch where nodes state a `leaf`, so that "
-        "neighbours are on one leaf, otherwise as inventory; inventory: the primary first, then "
-        "as in this file. A `resources.file` has its own order.",
-    )
-    cores: Annotated[dict[str, values.Line], Kind("a mapping of leaf switches to groups")] = key(
-        {},
-        {"leaf-1": "pod-1", "leaf-2": "pod-1"},
-        "The group of each leaf switch, such as its pod: all of these leaf switches reach each "
-        "other without the core. A link between groups costs twice as much.",
-    )
-    leaves: values.FileOrLldp | None = unset(
-        "none: only what nodes state as `leaf`",
-        "ranktable_tor.json",
-        "The leaf switches of nodes that state no `leaf`. `lldp`: setup and check read them from "
-        "the NPUs with `hccn_tool -i ID -lldp -g`. Otherwise a file, as a path from the folder in "
-        "which ascendboot is called: a `basic-tor-node-cm` of MindCluster, a `ranktable_tor.json`, "
-        "or Slurm's `topology.conf`; servers are found by server_id, address or name.",
-    )
-    shape: Literal["auto", "ring", "chain", "halving-doubling", "pipeline"] = key(
-        "auto",
-        "ring",
-        "What the order is for: ring: a ring of all nodes; chain: the same without the link from "
-        "the last node to the first; halving-doubling: HCCL's H-D_R over 2^k nodes; pipeline: the "
-        "`parallel.pp` stages of a job, a ring each; auto: pipeline where `parallel.pp` is more "
-        "than 1, halving-doubling where `HCCL_ALGO` states level1:H-D_R or with `product: 910`, "
-        "else ring.",
-    )
+    order: Literal["auto", "inventory"] = "auto"
+    cores: Annotated[dict[str, values.Line], Kind("a mapping of leaf switches to groups")] = {}
+    leaves: values.FileOrLldp | None = None
+    shape: Literal["auto", "ring", "chain", "halving-doubling", "pipeline"] = "auto"
 
 
 class LogKeys(Keys):
     """Keys of what ranks print."""
 
-    max_size: values.LogSize = key(
-        "1 GiB",
-        "256 MiB",
-        "What one log, of a rank or of the launcher, may take on its node, and once "
-        "more on the operator's side. A log that outgrows it keeps a quarter of that from its "
-        "beginning and at least half of it from its end; what lies between is dropped.",
-    )
-    loss: values.LossForm | None = unset(
-        "the usual forms, such as `loss: 0.5`, `lm loss: 5.0E-01` and `loss = 0.5`",
-        "mean cost <NUMBER>",
-        "How ranks print their loss, with `<NUMBER>` in place of the number. `train` reports a "
-        "loss that is nan or inf, or the same for long.",
-    )
+    max_size: values.LogSize = "1 GiB"
+    loss: values.LossForm | None = None
 
 
 class CheckpointKeys(Keys):
     """Keys of the checkpoints that a job can resume from."""
 
-    kind: CheckpointKind = Field(
-        description="What writes them, which decides which files make a complete checkpoint "
-        "(docs/how-to/save-checkpoints.md).",
-        examples=["megatron"],
-        json_schema_extra={"x-default": "required"},
-    )
-    dir: values.AbsolutePath = Field(
-        description="Their folder, the same path on every node, where ranks run.",
-        examples=["/data/checkpoints"],
-        json_schema_extra={"x-default": "required"},
-    )
-    resume_arg: values.ResumeWords | None = unset(
-        "none: the script reads ASCENDBOOT_RESUME_STEP",
-        "--load {path}",
-        "What is added to the script's arguments when a job resumes: {path} is the checkpoint, "
-        "{step} its step.",
-    )
-    reshardable: values.Truth | None = unset(
-        "`true` for tensorflow, torch and manifest, else `false`",
-        example=True,
-        description="Whether a checkpoint can be loaded by another number of ranks than saved it.",
-    )
-    shared: values.Truth = key(
-        default=False,
-        example=True,
-        description="Whether `dir` is one folder on a file system that all nodes share; false: "
-        "every node has its own.",
-        **{"x-default": "`false`"},
-    )
+    kind: model.CheckpointKind
+    dir: values.AbsolutePath
+    resume_arg: values.ResumeWords | None = None
+    reshardable: values.Truth | None = None
+    shared: values.Truth = False
 
 
 class ParallelKeys(Keys):
     """Keys of how a job divides its model and its batch."""
 
-    tp: values.Size = key(1, 8, "Tensor parallel size.")
-    pp: values.Size = key(1, 2, "Pipeline parallel size.")
-    cp: values.Size = key(1, 1, "Context parallel size.")
-    gbs: values.Size | None = unset(
-        "none: it changes with the number of ranks",
-        256,
-        "Global batch size: the samples of one step, over all ranks.",
-    )
-    mbs: values.Size = key(1, 1, "Micro batch size: the samples of one pass on one rank.")
-    dp_min: values.Size = key(
-        1, 2, "The least data parallel size with which training may go on after a loss of nodes."
-    )
+    tp: values.Size = 1
+    pp: values.Size = 1
+    cp: values.Size = 1
+    gbs: values.Size | None = None
+    mbs: values.Size = 1
+    dp_min: values.Size = 1
 
 
 def _hccl_schema() -> dict[str, Any]:
@@ -445,114 +186,40 @@ class InventoryKeys(Keys):
         title="ascendboot inventory", json_schema_extra={"required": ["cluster", "nodes"]}
     )
 
-    cluster: values.Name = key(
-        "",
-        "two-node",
-        "The name of the cluster; names folders on the nodes.",
-        **{"x-default": "required"},
-    )
-    nodes: Annotated[dict[str, NodeMapping], Kind("a mapping of node names to their keys")] = key(
-        {},
-        {"atlas-1": {"address": "192.0.2.11"}},
-        "The nodes, by name. A name such as atlas-[01-16] stands for many.",
-        **{
-            "x-default": "required",
-            "minProperties": 1,
-            "propertyNames": {"pattern": values.NAME_OR_RANGE},
-        },
-    )
-    primary: values.Name | None = unset(
-        "the first node", "atlas-1", "The node of rank 0, from which jobs are started."
-    )
-    defaults: GroupMapping = key(
-        NodeKeys(),
-        {"user": "root"},
-        "What holds for every node that does not state it itself or by a group.",
-    )
-    groups: Annotated[dict[str, GroupMapping], Kind("a mapping of group names to node keys")] = key(
-        {},
-        {"rack1": {"leaf": "leaf-1"}},
-        "Keys that some nodes share: a node takes them over by `groups: [NAME]`.",
-        propertyNames={"pattern": values.NAME},
-    )
-    product: values.ProductName = key(
-        "auto", "a2", "The generation of the servers; auto: as the nodes report."
-    )
-    facts: Literal["read", "stated"] = key(
-        "read",
-        "stated",
-        "Where npu-smi or hccn_tool cannot be read on a node, `stated` takes the "
-        "`devices` of the inventory, with their `device_ip`, for what the tools would tell. "
-        "`setup`, `check` and `train` warn of it; links, TLS switches and pings between such "
-        "devices are not checked.",
-    )
-    profile: Literal["none", "rec-sdk-tf"] = key(
-        "none",
-        "rec-sdk-tf",
-        "The training stack: rec-sdk-tf sets what Rec SDK TensorFlow's run.sh does "
-        "(docs/reference/rec-sdk-tf.md); `env` counts before it.",
-    )
-    ssh: SshKeys = key(SshKeys(), {"port": 7722}, "The cluster's own SSH.")
-    resources: ResourceKeys = key(
-        ResourceKeys(), {"mode": "rank-table"}, "How ranks learn of each other."
-    )
-    topology: TopologyKeys = key(
-        TopologyKeys(), {"order": "auto"}, "The order of ranks by leaf switch."
-    )
-    launcher: LauncherKeys = key(
-        LauncherKeys(), {"kind": "mpirun"}, "The program that starts the ranks."
-    )
-    firewall: values.Truth = key(
-        default=False,
-        example=True,
-        description="Whether `setup` closes the ports of jobs (mpirun's listeners and "
-        "`resources.chief_port`) to machines outside of the cluster, with a table of nft on every "
-        "host (docs/reference/ports.md). Needs nft, and root on the nodes.",
-        **{"x-default": "`false`"},
-    )
-    code: CodeKeys = key(CodeKeys(), {"path": "/workspace/little_demo"}, "The training code.")
-    data: Annotated[list[values.AbsolutePath], Kind("a list of absolute paths on the nodes")] = key(
-        [],
-        ["/data/criteo", "/data/weights.npz"],
-        "What jobs read besides their code, files and folders: before each job it is "
-        "looked at whether every node can read them where ranks run.",
-    )
-    logs: LogKeys = key(LogKeys(), {"max_size": "256 MiB"}, "What ranks print.")
-    checkpoint: CheckpointKeys | None = unset(
-        "none: nothing is known of checkpoints",
-        {"kind": "megatron", "dir": "/data/checkpoints"},
-        "The checkpoints that a job can resume from.",
-    )
-    parallel: ParallelKeys | None = unset(
-        "none: any number of ranks will do",
-        {"tp": 8, "pp": 2},
-        "How a job divides its model and its batch.",
-    )
-    env: values.Environment = key(
-        {},
-        {"HCCL_CONNECT_TIMEOUT": 1200},
-        "Environment variables of every rank; values count as written. What a node "
-        "states under its own `env` counts before them.",
-        propertyNames={"pattern": values.ENV_NAME},
-    )
+    cluster: values.Name = ""
+    nodes: Annotated[
+        dict[str, NodeMapping],
+        Kind(
+            "a mapping of node names to their keys",
+            {"minProperties": 1, "propertyNames": {"pattern": values.NAME_OR_RANGE}},
+        ),
+    ] = {}
+    primary: values.Name | None = None
+    defaults: GroupMapping = NodeKeys()
+    groups: Annotated[
+        dict[str, GroupMapping],
+        Kind("a mapping of group names to node keys", {"propertyNames": {"pattern": values.NAME}}),
+    ] = {}
+    product: values.ProductName = "auto"
+    facts: Literal["read", "stated"] = "read"
+    profile: model.Profile = "none"
+    ssh: SshKeys = SshKeys()
+    resources: ResourceKeys = ResourceKeys()
+    topology: TopologyKeys = TopologyKeys()
+    launcher: LauncherKeys = LauncherKeys()
+    firewall: values.Truth = False
+    code: CodeKeys = CodeKeys()
+    data: Annotated[list[values.AbsolutePath], Kind("a list of absolute paths on the nodes")] = []
+    logs: LogKeys = LogKeys()
+    checkpoint: CheckpointKeys | None = None
+    parallel: ParallelKeys | None = None
+    env: values.Environment = {}
     secret_env: Annotated[
         list[values.EnvName], Kind("a list of names of environment variables")
-    ] = key(
-        [],
-        ["WANDB_BASE_URL"],
-        "Variables under any `env` that hold secrets although neither name nor value "
-        "shows it: their values are shown nowhere, and only the user of the ranks can read them "
-        "on the nodes.",
-    )
-    hccl: Annotated[dict[str, values.EnvValue], Kind("a mapping of HCCL's variables to values")] = (
-        key(
-            {},
-            {"HCCL_CONNECT_TIMEOUT": 1200},
-            "Variables of HCCL and the NPU software, checked against what is documented "
-            "(docs/reference/hccl.md). A variable stands here or under `env`, not under both.",
-            additionalProperties=False,
-        )
-    )
+    ] = []
+    hccl: Annotated[
+        dict[str, values.EnvValue], Kind("a mapping of HCCL's variables to values")
+    ] = {}
 
     @cached_property
     def secret_names(self) -> frozenset[str]:
@@ -583,7 +250,15 @@ class _WithoutNull(GenerateJsonSchema):
 def whole() -> Shape:
     """The schema of the whole file; `x-kind` and `x-default` are texts for messages and pages."""
     made = InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
-    made["properties"]["hccl"]["properties"] = _hccl_schema()
+    made["properties"]["hccl"] |= {"properties": _hccl_schema(), "additionalProperties": False}
+    models = {**made["$defs"], InventoryKeys.__name__: made}
+    texts = yaml.safe_load((files("ascendboot.inventory") / "keys.yaml").read_bytes())
+    for owner, keys in texts.items():
+        for name, key in keys.items():
+            shape = models[owner]["properties"][name]
+            shape |= {"description": key["text"], "examples": [key["example"]]}
+            if "default" in key:
+                shape["x-default"] = key["default"]
     return made
 
 

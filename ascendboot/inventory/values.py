@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     AfterValidator,
@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.inventory.yaml import Raw, described
-from ascendboot.model.cluster import CHIEF_PORT
+from ascendboot.model.cluster import CHIEF_PORT, Product
 from ascendboot.model.files import FOLDER
 from ascendboot.value import Value, field
 
@@ -175,16 +175,15 @@ class Kind(Value, eq=False):
 
     words: str
     schema: Mapping[str, Any] = field(default_factory=dict)
-    """Replaces what pydantic would say of the type in the JSON schema."""
+    """Overrides what pydantic says of the type in the JSON schema."""
     example: object = None
 
     def __get_pydantic_json_schema__(
         self, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """Pydantic's schema of the type, with the words beside it."""
-        own = dict(self.schema) or handler(core)
         examples = {} if self.example is None else {"examples": [self.example]}
-        return {**own, **examples, "x-kind": self.words}
+        return {**handler(core), **self.schema, **examples, "x-kind": self.words}
 
 
 def custom_error(sentence: str) -> PydanticCustomError:
@@ -399,7 +398,10 @@ EnvValue = Annotated[
 EnvName = Annotated[
     str, Field(pattern=ENV_NAME), Kind("the name of an environment variable: letters, digits and _")
 ]
-Environment = Annotated[dict[str, EnvValue], Kind("a mapping of environment variables to values")]
+Environment = Annotated[
+    dict[str, EnvValue],
+    Kind("a mapping of environment variables to values", {"propertyNames": {"pattern": ENV_NAME}}),
+]
 ResumeWords = Annotated[
     str,
     Field(pattern=r"^[^\r\n]+$"),
@@ -408,11 +410,11 @@ ResumeWords = Annotated[
 ]
 Truth = Annotated[bool, BeforeValidator(_truth), Kind("the word true or false")]
 Size = Annotated[int, Field(ge=1), Kind("a whole number: 1 or more")]
-_PRODUCTS = ("auto", "910", "a2", "a3", "a5")
+_PRODUCTS = get_args(Product)
 ProductName = Annotated[
-    Literal["auto", "910", "a2", "a3", "a5"],
+    Product,
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    Kind(choice(*_PRODUCTS), {"enum": [*_PRODUCTS, 910]}),
+    Kind(choice(*_PRODUCTS), {"enum": [*_PRODUCTS, 910], "type": ["string", "integer"]}),
 ]
 DeviceId = Annotated[int, Field(ge=0), Kind("a device id: 0 or more")]
 

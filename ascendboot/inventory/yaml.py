@@ -196,8 +196,10 @@ _CORE = "tag:yaml.org,2002:"
 _NUL = "has the character U+0000, which no name, path or variable can have; remove it"
 
 
-def read(path: Path, *, file: str) -> Sheet:
-    """The file at `path`, called `file` in messages.
+def read(
+    path: Path, *, file: str, begins: str = "`cluster: NAME` and `nodes:`", has_nulls: bool = False
+) -> Sheet:
+    """The file at `path`, called `file` in messages; `has_nulls`: a key may have no value.
 
     Raises:
         InventoryError: it cannot be read, or is not one mapping.
@@ -206,15 +208,13 @@ def read(path: Path, *, file: str) -> Sheet:
     problems: list[Problem] = []
     root = _compose(text, file, problems)
     if root is None:
-        raise _refused(file, WHOLE, "states nothing; it begins with `cluster: NAME` and `nodes:`")
+        raise _refused(file, WHOLE, f"states nothing; it begins with {begins}")
     mark = Mark(1)
-    data = _Reader(problems).value(root, mark)
+    data = _Reader(problems, has_nulls=has_nulls).value(root, mark)
     if data is None:
         raise InventoryError([problem.shown(file) for problem in sorted(problems)])
     if not isinstance(data, dict):
-        what = (
-            f"{described(data)} is not a mapping of keys; begin with `cluster: NAME` and `nodes:`"
-        )
+        what = f"{described(data)} is not a mapping of keys; begin with {begins}"
         raise _refused(file, root.start_mark.line + 1, what)
     return Sheet(file, data, mark, problems)
 
@@ -295,8 +295,8 @@ def _syntax(error: yaml.YAMLError, text: str) -> Problem:
 class _Reader:
     """Turns YAML nodes into values and marks, and notes what an inventory does not allow."""
 
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
+    def __init__(self, problems: list[Problem], *, has_nulls: bool = False) -> None:
+        self.problems, self.has_nulls = problems, has_nulls
         self._visited: set[int] = set()
 
     def value(self, node: yaml.Node, mark: Mark) -> YamlValue | None:
@@ -355,7 +355,8 @@ class _Reader:
             self._problem(mark, f"{described(text)} {_NUL}")
             return None
         if kind == "null":
-            self._problem(mark, "has no value; give it one, or remove it")
+            if not self.has_nulls:
+                self._problem(mark, "has no value; give it one, or remove it")
             return None
         if kind not in ("str", "int", "bool", "float", "timestamp", "value"):
             self._problem(mark, f"{_tag(node.tag, mark)} means nothing here; remove it")

@@ -500,7 +500,6 @@ def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
 
 
 def _reports(losers: Iterable[RankEvidence]) -> dict[int, tuple[int, ...]]:
-    """Return the ranks that each rank reports missing."""
     return {one.rank: one.peer.missing.ranks for one in losers if one.peer}
 
 

@@ -260,28 +260,22 @@ class Reconnector(Struct, eq=False):
         """Follow a node again, over its old connection if that still works.
 
         Raises:
-            NodeError: it failed; an UnreachableError when the time is over.
+            NodeError: it failed; an UnreachableError when the time is over, or when nothing can
+                open another connection.
         """
-        since = time.monotonic() - silent_s
-        if silent_s or self._has_lost(node):
+        since, is_lost = time.monotonic() - silent_s, silent_s > 0
+        if not is_lost:
+            try:
+                self._check_folder(self.transports[node])
+            except UnreachableError as error:
+                if self.connect is None:
+                    raise
+                self.tell(f"{error}; connecting again; the job continues")
+                is_lost = True
+        if is_lost:
             self._connect_anew(node, since)
             self._check_folder(self.transports[node])
         self.follow(node, self.transports[node])
-
-    def _has_lost(self, node: str) -> bool:
-        """Whether the connection to a node is lost and can be opened anew.
-
-        Raises:
-            NodeError: the job's folder is gone, or nothing can open another connection.
-        """
-        try:
-            self._check_folder(self.transports[node])
-        except UnreachableError as error:
-            if self.connect is None:
-                raise
-            self.tell(f"{error}; connecting again; the job continues")
-            return True
-        return False
 
     def _connect_anew(self, node: str, since: float) -> None:
         """Replace the connection to a node that was lost at `since`.
@@ -291,24 +285,19 @@ class Reconnector(Struct, eq=False):
         """
         if self.connect is None:
             raise UnreachableError(node, "its connection is silent")
-        self.transports[node] = self._connected(
-            node, self.connect, until=time.monotonic() + self.within_s
-        )
+        until = time.monotonic() + self.within_s
+        while True:
+            _LOG.debug("%s: connecting again", node)
+            try:
+                self.transports[node] = self.connect(node)
+                break
+            except NodeError:
+                if time.monotonic() >= until or self._over.wait(_PAUSE_S):
+                    raise
         away_s = time.monotonic() - since
         words = f"{node}: its connection was lost, and was reopened after {away_s:.0f} s"
         self.tell(words)
         self.progress.notes += (f"{words}; the job continued",)
-
-    def _connected(
-        self, node: str, connect: Callable[[str], Transport], *, until: float
-    ) -> Transport:
-        while True:
-            _LOG.debug("%s: connecting again", node)
-            try:
-                return connect(node)
-            except NodeError:
-                if time.monotonic() >= until or self._over.wait(_PAUSE_S):
-                    raise
 
     def _check_folder(self, transport: Transport) -> None:
         folder = str(self.job.job_folder)

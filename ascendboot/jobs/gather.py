@@ -370,7 +370,6 @@ class LogGatherer:
 
     @contextmanager
     def _opened(self, mode: str) -> Iterator[None]:
-        """Keep a stream of each node open."""
         found = on_each(
             self._asked(),
             lambda name: self.read(name, self.transports[name], mode),

@@ -189,7 +189,6 @@ class HangWatch:
 
 
 def _headline(job_id: str, found: Standstill) -> str:
-    """Return the message that the job makes no progress, and for how long."""
     if found.is_hang:
         idle = span(found.idle_s)
         return f"job {job_id} hangs: no rank has written output or computed for {idle}"

@@ -80,7 +80,10 @@ def report_on(
         notes=(*plan.notes, *progress.unsure, *progress.notes),
         cause=cause,
     )
-    return _with_losses(report, loss_words(_losses(plan, progress, folder)))
+    losses = loss_words(_losses(plan, progress, folder))
+    if cause is None:
+        return replace(report, notes=(*report.notes, *losses))
+    return replace(report, cause=replace(cause, losses=losses))
 
 
 def with_device_changes(
@@ -129,13 +132,6 @@ def not_started_report(plan: LaunchPlan, now: str, folder: str, why: str) -> Job
     """The report of a job that was not started on any node."""
     report = running_report(plan, now, folder)
     return replace(report, state=JobState.NOT_STARTED, exit_code=NOT_STARTED, message=why)
-
-
-def _with_losses(report: JobReport, words: tuple[str, ...]) -> JobReport:
-    """The report with losses that went wrong, as evidence if there is a cause."""
-    if report.cause is None:
-        return replace(report, notes=(*report.notes, *words))
-    return replace(report, cause=replace(report.cause, losses=words))
 
 
 def _losses(plan: LaunchPlan | JobRecord, progress: Progress, folder: Path) -> Sequence[BadLoss]:

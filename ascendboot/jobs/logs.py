@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from itertools import chain
 from pathlib import Path
@@ -136,42 +136,26 @@ class MatchingLines(Lines):
         return self.behind_prefix(text.encode(errors="surrogateescape"))
 
 
-def fetch_plogs(
-    job: JobRecord | LaunchPlan, transports: Mapping[str, Transport], place: Path, *, forks: int
-) -> dict[str, NodeError]:
-    """Write the ends of CANN's own logs, and stacks, of the job into a folder; as `fetch_tails`.
-
-    Of each rank three files at most: those with errors first, then the newest.
-    """
-    return _fetch(job, transports, place, dict.fromkeys(transports, ()), forks=forks)
-
-
 def fetch_tails(
-    job: JobRecord, transports: Mapping[str, Transport], place: Path, *, forks: int
+    job: JobRecord | LaunchPlan,
+    transports: Mapping[str, Transport],
+    place: Path,
+    *,
+    has_logs: bool = False,
+    forks: int,
 ) -> dict[str, NodeError]:
-    """Write the ends of the job's logs, and of CANN's own, into a folder.
+    """Write the ends of the job's logs into a folder; return the nodes that failed.
 
-    Returns the nodes that failed.
+    With `has_logs` the folder has the job's own logs, and gets only stacks and CANN's own logs: of
+    each rank three at most, those with errors first, then the newest.
 
     One byte more than the diagnosis reads, so that it begins with the same whole line as in a
     complete log. A hole before them keeps the offsets of the whole log.
     """
-    names = {node: job.logs_on(node) for node in transports}
-    return _fetch(job, transports, place, names, forks=forks)
-
-
-def _fetch(
-    job: JobRecord | LaunchPlan,
-    transports: Mapping[str, Transport],
-    place: Path,
-    logs: Mapping[str, Sequence[str]],
-    *,
-    forks: int,
-) -> dict[str, NodeError]:
-    """Write the ends of CANN's logs, and of `logs` by node, into a folder."""
 
     def fetch(node: str) -> list[re.Match[str]]:
-        names, ranks = logs[node], {rank.rank for rank in job.ranks_on(node)}
+        names = () if has_logs else job.logs_on(node)
+        ranks = {rank.rank for rank in job.ranks_on(node)}
         command = read_script(
             script("jobs-tails.sh"),
             *(str(job.job_folder), str(TAIL_BYTES + 1), *names),

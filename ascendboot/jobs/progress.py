@@ -128,11 +128,6 @@ class Progress(Struct, kw_only=True):
                 self.error_files[rank] = error
             case events.RankEndingBegan(rank=rank, at=at):
                 self.rank_endings.setdefault(rank, at)
-            case _:
-                self._note_of_node(event)
-
-    def _note_of_node(self, event: events.Event) -> None:
-        match event:
             case events.LauncherEnded(exit_code=code, at=at):
                 self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
             case events.EndingBegan(node_rank=node_rank, at=at):

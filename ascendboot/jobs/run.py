@@ -17,7 +17,7 @@ from ascendboot.jobs import follow, stop
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.job_report import report_on
-from ascendboot.jobs.logs import fetch_plogs
+from ascendboot.jobs.logs import fetch_tails
 from ascendboot.jobs.loss import BadLoss, loss_words, record_loss
 from ascendboot.jobs.output import OutputWriter, RankOutput, plain
 from ascendboot.jobs.progress import Progress, has_started, will_end
@@ -94,13 +94,10 @@ def run(
         duration_s=time.monotonic() - began,
         clocks=clocks or NodeClocks(),
     )
-    return report if isinstance(plan, LaunchPlan) else _timed(report, plan, following.progress)
-
-
-def _timed(report: JobReport, job: JobRecord, progress: Progress) -> JobReport:
-    """Return the report of a job that was started before, with the time since its start."""
-    duration_s = duration_of(job, progress, datetime.now(timezone.utc))
-    return replace(report, started=job.started, duration_s=duration_s)
+    if isinstance(plan, LaunchPlan):
+        return report
+    duration_s = duration_of(plan, following.progress, datetime.now(timezone.utc))
+    return replace(report, started=plan.started, duration_s=duration_s)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -379,7 +376,10 @@ class Following:
         Its launcher has ended, or did not end in time.
         """
         progress, nodes, lost = self.progress, self.plan.nodes, self.progress.lost
-        found = self._terminate_all()
+        found: dict[str, stop.Terminated | NodeError] = {
+            node: UnreachableError(node, why) for node, why in lost.items()
+        }
+        found |= self._terminate_on([node for node in nodes if node not in lost])
         # If only the connection to a node was lost, its ranks may still run: connect again.
         gone = [n for n in nodes if isinstance(found[n], UnreachableError) and n not in lost]
         if gone and not self.interrupts.count:
@@ -407,8 +407,8 @@ class Following:
                 progress.unsure += (not_checked(result),)
         if progress.has_failed or progress.hung:
             there = {node: self.transports[node] for node in sizes}
-            lost_plogs = fetch_plogs(self.plan, there, self.folder, forks=self.forks)
-            progress.notes += tuple(map(str, lost_plogs.values()))
+            errors = fetch_tails(self.plan, there, self.folder, has_logs=True, forks=self.forks)
+            progress.notes += tuple(map(str, errors.values()))
         progress.notes += tuple(
             f"{node}: {name} is incomplete on the control machine: {here} of {there} bytes"
             for node, files in followers.short_of(sizes, patience_s=self.limits.drain_s).items()
@@ -417,14 +417,8 @@ class Following:
         while not self._inbox.empty():
             self._note_next()
 
-    def _terminate_all(self) -> dict[str, stop.Terminated | NodeError]:
-        """End remaining processes on all nodes; a second Ctrl-C ends all waiting."""
-        lost = self.progress.lost
-        nodes = [node for node in self.plan.nodes if node not in lost]
-        gone = {node: UnreachableError(node, why) for node, why in lost.items()}
-        return gone | self._terminate_on(nodes)
-
     def _terminate_on(self, nodes: Sequence[str]) -> dict[str, stop.Terminated | NodeError]:
+        """End remaining processes on these nodes; a second Ctrl-C ends all waiting."""
         if self.interrupts.count > 1:
             return self._terminate(nodes, linger_s=0.0, grace_s=0.0)
         linger_s = stop.LINGER_S if self.progress.launcher_over else 0.0

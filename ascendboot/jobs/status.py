@@ -164,7 +164,6 @@ def _state(
     primary: JobProbe | NodeError,
     nodes: tuple[NodeStatus, ...],
 ) -> tuple[JobState, str]:
-    """The state, and a message about it."""
     if isinstance(primary, NodeError):
         alive = any(node.alive for node in nodes)
         what = "but ranks on other nodes run" if alive else "and no rank runs on other nodes"

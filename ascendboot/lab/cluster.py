@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from ascendboot.errors import CommandError, NodeError, UsageError
-from ascendboot.lab import faults, links, records
+from ascendboot.lab import faults, host, links, records
 from ascendboot.lab import node as nodes
 from ascendboot.lab.faults import OF_A_CONTAINER, Fault, Marks
-from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line, need_programs, run
+from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape, prefix_of
 from ascendboot.model.files import fingerprint
@@ -176,7 +176,7 @@ class Lab:
             marks.add(fault)
             if kind == "node-down":
                 process = self._record.process(target.name)
-                nodes.end_all([process] if process else [])
+                host.kill_all([process] if process else [])
                 links.set_node_power(self.shape, target, on=False, links_down=())
                 return fault
             try:
@@ -235,7 +235,6 @@ def find(directory: Path, lab_id: str | None = None) -> Lab | None:
 
 
 _KEY = "operator_key"
-_MADE_NAMESPACE_FOLDER = "made-run-netns"
 
 
 def up(
@@ -255,7 +254,7 @@ def up(
         LabError: a program is missing, a range is in use, another shape runs, or a part failed.
         NodeError: a node did not boot. Nothing of the lab remains after an error.
     """
-    need_programs()
+    host.need_programs()
     if shape.containers:
         nodes.need_containers(Path("/proc/self/mounts").read_text())
     directory = directory.resolve()
@@ -338,8 +337,6 @@ def _refuse_what_is_used(shape: Shape) -> None:
 
 
 def _build(record: Record, surroundings: nodes.Surroundings) -> None:
-    if not links.NAMESPACES.exists():
-        (records.ROOT / _MADE_NAMESPACE_FOLDER).touch()  # the last lab removes the folder
     record.save()
     nodes.make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
     public = (record.folder / f"{_KEY}.pub").read_text()
@@ -388,7 +385,7 @@ def _take_down(lab_id: str) -> None:
     record = records.of_id(lab_id)
     if record:
         processes = (record.process(node.name) for node in record.shape.nodes)
-        nodes.end_all([process for process in processes if process])
+        host.kill_all([process for process in processes if process])
         for node in record.shape.nodes:
             links.end_wire(record, node)
             nodes.remove_cgroups(record.disk(node.name))
@@ -401,19 +398,6 @@ def _take_down(lab_id: str) -> None:
             with suppress(OSError):  # others have files there
                 (record.directory / folder).rmdir()
     records.forget(lab_id)
-    _remove_namespace_folder()
-
-
-def _remove_namespace_folder() -> None:
-    note = records.ROOT / _MADE_NAMESPACE_FOLDER
-    if records.recorded() or not note.exists():
-        return
-    note.unlink()
-    if not links.NAMESPACES.is_dir() or any(links.NAMESPACES.iterdir()):
-        return
-    while records.mounts_below(links.NAMESPACES):
-        run(["umount", "-n", str(links.NAMESPACES)], purpose="unmount /run/netns")
-    links.NAMESPACES.rmdir()
 
 
 class NodeStatus(Value):

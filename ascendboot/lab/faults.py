@@ -31,11 +31,12 @@ DEFAULT_SECONDS = 90
 _MOST_MILLISECONDS = 1000
 _ALWAYS = "always"
 _AMOUNTS = {
-    **dict.fromkeys(("busy", *COUNTED), "times"),
-    "delay": "milliseconds",
-    "clock": "seconds",
+    "busy": ("times", None),
+    **dict.fromkeys(COUNTED, ("times", 1)),
+    "delay": ("milliseconds", DEFAULT_MILLISECONDS),
+    "clock": ("seconds", DEFAULT_SECONDS),
 }
-"""The field that has the number of a fault."""
+"""The field that has the number of a fault, and its default."""
 
 
 class Fault(Value):
@@ -80,11 +81,8 @@ class Fault(Value):
         if seconds is not None and (kind != "clock" or seconds == 0):
             why = "or behind with a minus, not 0, and of no other fault"
             raise UsageError(f"lab.fault: --seconds is how far clock is ahead, {why}")
-        if kind in COUNTED:
-            return replace(fault, times=fault.times or 1)
-        if kind == "delay":
-            return replace(fault, milliseconds=milliseconds or DEFAULT_MILLISECONDS)
-        return replace(fault, seconds=seconds or DEFAULT_SECONDS) if kind == "clock" else fault
+        name, default = _AMOUNTS.get(kind, ("times", None))
+        return replace(fault, **{name: getattr(fault, name) or default})
 
     @property
     def mark(self) -> str:
@@ -94,8 +92,7 @@ class Fault(Value):
     @property
     def amount(self) -> int | None:
         """The number, milliseconds or seconds, if the kind has one."""
-        name = _AMOUNTS.get(self.kind)
-        return getattr(self, name) if name else None
+        return getattr(self, _AMOUNTS[self.kind][0]) if self.kind in _AMOUNTS else None
 
     def devices(self, node: LabNode) -> range:
         """The affected devices."""
@@ -148,8 +145,7 @@ def _read(path: Path) -> Fault | None:
     word = path.read_text().strip()
     if word == "0":
         return None
-    name = _AMOUNTS.get(kind)
-    amount = {name: int(word)} if name and word != _ALWAYS else {}
+    amount = {_AMOUNTS[kind][0]: int(word)} if kind in _AMOUNTS and word != _ALWAYS else {}
     return Fault(kind, int(device) if device else None, **amount)
 
 
@@ -157,20 +153,6 @@ _STALE = 100
 """The difference of a wrong address in /etc/hccn.conf; no device has that address."""
 
 _TIMEOUT_S = 60.0
-_RESTART_SSHD = """\
-if read -r pid </run/sshd.pid && [[ $(</proc/$pid/comm) == sshd ]]; then
-  kill "$pid"
-  while [[ -e /proc/$pid ]]; do sleep 0.02; done
-fi 2>/dev/null
-exec /usr/local/Ascend/lab/start-sshd"""
-_START_CONTAINER = "exec /usr/local/Ascend/lab/start-container"
-"""It sets the container to the state of the marks."""
-
-# sed -i would write the file also where nothing changes.
-_EDIT_HCCN_CONF = """\
-conf=/etc/hccn.conf
-[[ -e $conf ]] || exit 0
-after=$(sed "$1" "$conf") && [[ $after == "$(<"$conf")" ]] || sed -i "$1" "$conf\""""
 
 
 def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
@@ -191,14 +173,15 @@ def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
     elif fault.kind == "disk-full":
         (_fill_disk if begins else _empty_disk)(record, node)
     elif fault.kind in ("no-sshd", "clock"):
-        _in_node(record, node, _RESTART_SSHD)
+        _in_node(record, node, ours("restart-sshd"))
         if runs and not begins:
             wait_until_up(record, node, ssh=not marks_of(record, node).of_kind("no-sshd"))
     elif fault.kind == "stale-hccn-conf":
         make_room(record, node)  # /etc/hccn.conf changes also on a full disk
         after_boot(record, node)
     elif fault.kind in OF_A_CONTAINER:
-        _in_node(record, node, _START_CONTAINER)
+        # It sets the container to the state of the marks.
+        _in_node(record, node, "exec /usr/local/Ascend/lab/start-container")
 
 
 def note(fault: Fault, usr: Path = Path("/usr")) -> str | None:
@@ -228,7 +211,7 @@ def after_boot(record: Record, node: LabNode) -> None:
         before, after = (right, wrong) if device.device_id in stale else (wrong, right)
         key = f"address_{device.device_id}"
         edits.append(f"s/^{key}={before}$/{key}={after}/")
-    _in_node(record, node, _EDIT_HCCN_CONF, ";".join(edits))
+    _in_node(record, node, ours("edit-hccn-conf"), ";".join(edits))
     if marks.of_kind("disk-full"):
         _fill_disk(record, node)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from ascendboot.value import Value
 
 _STATE, _STARTED = 0, 19
 """Positions in /proc/PID/stat after the command's name."""
+_KILL_TIMEOUT_S = 10.0
+_POLL_S = 0.01
 
 
 class ProcessId(Value):
@@ -48,36 +49,24 @@ class ProcessId(Value):
         return bool(fields) and int(fields[_STARTED]) == self.started and fields[_STATE] not in "ZX"
 
 
-def kill_all(processes: Iterable[ProcessId], *, timeout_s: float) -> tuple[ProcessId, ...]:
-    """Kill the processes, wait for their end, and return those that did not end."""
-    with ExitStack() as stack:
-        poll = select.poll()
-        waiting: dict[int, ProcessId] = {}
-        for process in processes:
-            handle = _handle(process)
-            if handle is not None:
-                stack.callback(os.close, handle)
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-                poll.register(handle, select.POLLIN)
-                waiting[handle] = process
-        deadline = time.monotonic() + timeout_s
-        while waiting and (left := deadline - time.monotonic()) > 0:
-            for handle, _ in poll.poll(left * 1000):
-                poll.unregister(handle)
-                del waiting[handle]
-        return tuple(waiting.values())
+def kill_all(processes: Iterable[ProcessId], *, timeout_s: float = _KILL_TIMEOUT_S) -> None:
+    """Kill the processes and wait for their end.
 
-
-def _handle(process: ProcessId) -> int | None:
-    """A pidfd of the process, or None if it has ended."""
-    try:
-        handle = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return None
-    if process.alive:
-        return handle
-    os.close(handle)
-    return None
+    Raises:
+        LabError: one does not end.
+    """
+    waiting = [process for process in processes if process.alive]
+    for process in waiting:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + timeout_s
+    while left := [process for process in waiting if process.alive]:
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"lab: could not end process {left[0].pid}: it lives {timeout_s:g} s after"
+                " SIGKILL; run invoke lab.down again"
+            )
+        time.sleep(_POLL_S)
 
 
 def _stat(pid: int) -> list[str]:
@@ -91,19 +80,13 @@ def _stat(pid: int) -> list[str]:
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _PACKAGES = {
-    "sshd": "openssh-server",
-    "ssh-keygen": "openssh-client",
-    "ip": "iproute2",
-    "ping": "iputils-ping",
-    "mount": "mount",
-    "umount": "mount",
-    "hostname": "hostname",
-    "flock": "util-linux",
-    "nsenter": "util-linux",
-    "pivot_root": "util-linux",
-    "setpriv": "util-linux",
-    "setsid": "util-linux",
-    "unshare": "util-linux",
+    "openssh-server": ("sshd",),
+    "openssh-client": ("ssh-keygen",),
+    "iproute2": ("ip",),
+    "iputils-ping": ("ping",),
+    "mount": ("mount", "umount"),
+    "hostname": ("hostname",),
+    "util-linux": ("flock", "nsenter", "pivot_root", "setpriv", "setsid", "unshare"),
 }
 _TIMEOUT_S = 60.0
 _REMEDY = "try invoke lab.down, then invoke lab.up"
@@ -151,20 +134,25 @@ def need_programs(search_path: str = SEARCH_PATH) -> None:
         )
 
 
-def missing_packages(packages: Mapping[str, str], search_path: str) -> str:
+def missing_packages(packages: Mapping[str, Sequence[str]], search_path: str) -> str:
     """The programs that are not installed and their Debian packages; "" if all are."""
-    missing = [program for program in packages if not shutil.which(program, path=search_path)]
+    missing = {
+        program: package
+        for package, programs in packages.items()
+        for program in programs
+        if not shutil.which(program, path=search_path)
+    }
     if not missing:
         return ""
-    names = " ".join(sorted({packages[program] for program in missing}))
+    names = " ".join(sorted(set(missing.values())))
     return f"not installed: {', '.join(missing)}; the Debian packages are {names}"
 
 
-def run(argv: Sequence[str], *, purpose: str, text: str = "", timeout_s: float = _TIMEOUT_S) -> str:
+def run(argv: Sequence[str], *, purpose: str, text: str = "") -> str:
     """Run a program and return its output.
 
     Raises:
-        LabError: it failed, or took longer than `timeout_s`.
+        LabError: it failed, or took longer than a minute.
     """
     try:
         done = subprocess.run(
@@ -174,10 +162,10 @@ def run(argv: Sequence[str], *, purpose: str, text: str = "", timeout_s: float =
             text=True,
             check=False,
             env=environment(),
-            timeout=timeout_s,
+            timeout=_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired as error:
-        why = f"{argv[0]} did not end within {timeout_s:g} s"
+        why = f"{argv[0]} did not end within {_TIMEOUT_S:g} s"
         raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}") from error
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -165,29 +164,22 @@ def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-_NETEM = "netem"
 _START_TIMEOUT_S = 20.0
-_END_TIMEOUT_S = 10.0
 
 
 def delay(record: Record, node: LabNode, milliseconds: int) -> None:
-    """Delay the link (0: not at all) with netem, or with a relay if the kernel has no netem.
+    """Delay the link (0: not at all) with a relay in the node's cable.
 
     Raises:
-        LabError: neither works.
+        LabError: the kernel has no TUN/TAP.
     """
     note, switch = _note(record, node), record.shape.management_switch
     port, bridge = _node_port(node), f"{_node_port(node)}w"
     if note.exists():
-        if note.read_text() == _NETEM:
-            _tc(record, node, "qdisc del dev {} root")
-        else:
-            _inside(switch, [f"link set {port} master br0", f"link del {bridge}"])
-            end_wire(record, node)
+        _inside(switch, [f"link set {port} master br0", f"link del {bridge}"])
+        end_wire(record, node)
         note.unlink()
-    if milliseconds and _netem(record, node, milliseconds):
-        note.write_text(_NETEM)
-    elif milliseconds:
+    if milliseconds:
         near, far = f"{port}a", f"{port}b"
         process = _start_wire(record, node, near, far, milliseconds)
         note.write_text(f"{process.pid} {process.started}")
@@ -205,31 +197,7 @@ def end_wire(record: Record, node: LabNode) -> None:
     """End the process of the node's wire, if any: it keeps a namespace alive."""
     note = _note(record, node)
     process = host.ProcessId.parsed(note.read_text()) if note.exists() else None
-    if process and host.kill_all([process], timeout_s=_END_TIMEOUT_S):
-        raise host.LabError(
-            f"{node.name}: could not end its slow wire: process {process.pid} lives"
-            f" {_END_TIMEOUT_S:g} s after SIGKILL; run invoke lab.down again"
-        )
-
-
-def _netem(record: Record, node: LabNode, milliseconds: int) -> bool:
-    """Whether the kernel delays both ends of the node's cable."""
-    if not shutil.which("tc", path=host.SEARCH_PATH):
-        return False
-    try:
-        _tc(record, node, f"qdisc replace dev {{}} root netem delay {milliseconds}ms limit 100000")
-    except host.LabError:  # the kernel lacks it
-        return False
-    return True
-
-
-def _tc(record: Record, node: LabNode, line: str) -> None:
-    """Run tc for both ends of the node's cable; `{}` in the line stands for the interface."""
-    ends = {record.shape.management_switch: _node_port(node), node.namespace: "eth0"}
-    for namespace, interface in ends.items():
-        argv = ["nsenter", f"--net={NAMESPACES / namespace}", "tc", "-batch", "-"]
-        text = f"{line.format(interface)}\n"
-        host.run(argv, purpose=f"delay what leaves {namespace}", text=text)
+    host.kill_all([process] if process else [])
 
 
 def _start_wire(
@@ -254,7 +222,7 @@ def _start_wire(
     if process is None:
         raise host.LabError(
             f"{node.name}: could not delay its link: {host.last_line(done.stderr)}; the kernel"
-            " needs netem or TUN/TAP (modprobe sch_netem, or modprobe tun)"
+            " needs TUN/TAP (modprobe tun)"
         )
     return process
 

@@ -26,7 +26,7 @@ from ascendboot.value import Value
 
 NAME = "rec-sdk"
 
-_PACKAGES = {"podman": "podman", "runc": "runc", "conmon": "conmon"}
+_PACKAGES = {name: (name,) for name in ("podman", "runc", "conmon")}
 _CGROUPS = Path("/sys/fs/cgroup")
 _MOUNTS = Path("/proc/self/mounts")
 _PARENT = "libpod_parent"
@@ -128,7 +128,6 @@ DISK_OPTIONS = "size=50%,nr_inodes=1m"
 """The size of a node's disk, and of its /tmp."""
 
 _BOOT_TIMEOUT_S = 30.0
-_KILL_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _SSH_TIMEOUT_S = 3.0  # the slowest of slow links takes two seconds to answer
 
@@ -230,20 +229,6 @@ def execute(
         ) from error
 
 
-def end_all(processes: Sequence[host.ProcessId]) -> None:
-    """Kill the first processes of nodes, and with them all others there.
-
-    Raises:
-        LabError: one does not end.
-    """
-    left = host.kill_all(processes, timeout_s=_KILL_TIMEOUT_S)
-    if left:
-        raise host.LabError(
-            f"lab: could not end process {left[0].pid}: it lives {_KILL_TIMEOUT_S:g} s after"
-            " SIGKILL; run invoke lab.down again"
-        )
-
-
 def mount_disk(record: Record, node: LabNode) -> None:
     """Give the node an empty disk, in memory."""
     disk = record.disk(node.name)
@@ -266,6 +251,10 @@ HOST_KEY_TYPES = ("ed25519", "ecdsa")
 
 _DEMO_ON_NODE = "workspace/little_demo"
 _STOCK_HOME = Path("/usr/share/base-files")
+_TOOLS = (
+    *("usr/local/bin/npu-smi", "usr/local/bin/date", "usr/local/Ascend/driver/tools/hccn_tool"),
+    "usr/local/Ascend/cann/tools/hccl_test/bin/all_reduce_test",
+)
 _OWN_FILE_SYSTEMS = ("/usr", "/usr/local", "/opt", "/srv", "/var")
 """Places where the machine may have mounted a file system that nodes need, too."""
 _OWN_PLACES = ("dev", "etc/ssh", "proc", "root", "run", "tmp", "usr")
@@ -322,11 +311,8 @@ def stage(
     files = disk / "files"
     for path, text in _texts(shape, node).items():
         host.put(files / path, text)
-    for name in ("npu-smi", "date"):
-        host.put(files / "usr/local/bin" / name, host.ours(name), mode=0o755)
-    host.put(files / "usr/local/Ascend/driver/tools/hccn_tool", host.ours("hccn_tool"), mode=0o555)
-    tool = files / "usr/local/Ascend/cann/tools/hccl_test/bin/all_reduce_test"
-    host.put(tool, host.ours(tool.name), mode=0o755)
+    for tool in _TOOLS:
+        host.put(files / tool, host.ours(Path(tool).name), mode=0o755)
     _stage_workload(files, surroundings)
     home, ssh = disk / "home", disk / "ssh"
     host.directory(home, mode=0o700)

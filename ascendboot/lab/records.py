@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from contextlib import contextmanager
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
 from ascendboot.lab.host import LabError, ProcessId, run
 from ascendboot.lab.shape import Shape
-from ascendboot.model.files import write_atomically
+from ascendboot.model.files import held, write_atomically
 from ascendboot.value import Value, as_json, from_json
 
 ROOT = Path("/run/ascendboot-lab")
@@ -84,20 +83,19 @@ def locked(
     Raises:
         LabError: another command holds it too long.
     """
-    deadline = clock() + patience_s
-    while (handle := _lock()) is None:
+    ROOT.mkdir(mode=0o700, exist_ok=True)
+    lock, deadline = ROOT / "lock", clock() + patience_s
+    while True:
+        with held(lock, f"pid {os.getpid()}") as other:
+            if other is None:
+                yield
+                return
         if clock() >= deadline:
             raise LabError(
                 f"lab: could not begin: another lab.up, lab.down or lab.fault on this machine has "
-                f"been at work for {patience_s:g} s; see what it does: fuser -v {ROOT}"
+                f"been at work for {patience_s:g} s; see what it does: fuser -v {lock}"
             )
         pause(_POLL_S)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            ROOT.rmdir()  # only when no lab is left
-        os.close(handle)
 
 
 def recorded() -> list[Record]:
@@ -150,22 +148,6 @@ def _mount_at(path: Path) -> str | None:
     return info.partition("mnt_id:")[2].split()[0]
 
 
-def _lock() -> int | None:
-    """A handle that holds the lock; None while another process has it, or the folder is gone."""
-    with suppress(FileExistsError):
-        ROOT.mkdir(mode=0o700)
-    try:
-        handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # the last lab was just removed
-        return None
-    with suppress(BlockingIOError, FileNotFoundError):
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), ROOT.stat()):
-            return handle
-    os.close(handle)
-    return None
-
-
 def _read(path: Path) -> Record | None:
     try:
         members = json.loads(path.read_text())
@@ -179,34 +161,23 @@ _SHORTEST_PREFIX = 8
 
 
 class UsedRange(Value):
-    """A range of addresses in use on this machine, and by what."""
+    """A range of addresses that this machine reaches already, and by what."""
 
     network: IPv4Network
     holder: str
 
 
 def used_ranges(own_interfaces: Iterable[str]) -> list[UsedRange]:
-    """The addresses and routes of this machine, without those on interfaces of known labs."""
-    addresses = json.loads(run(["ip", "-json", "-4", "addr"], purpose="list addresses"))
+    """The ranges that this machine reaches, without interfaces of known labs."""
     argv = ["ip", "-json", "-4", "route", "show", "table", "all"]
-    routes = json.loads(run(argv, purpose="list routes"))
-    skip = set(own_interfaces)
-    return [*address_ranges(addresses, skip), *route_ranges(routes, skip)]
-
-
-def address_ranges(links: Iterable[dict[str, Any]], skip: set[str]) -> list[UsedRange]:
-    """The ranges in the output of `ip -json addr`."""
-    ranges = []
-    for link in links:
-        name = link.get("ifname", "")
-        for entry in link.get("addr_info", ()) if name not in skip else ():
-            address = IPv4Interface(f"{entry['local']}/{entry['prefixlen']}")
-            ranges.append(UsedRange(address.network, f"the address {address} on {name}"))
-    return ranges
+    return route_ranges(json.loads(run(argv, purpose="list routes")), set(own_interfaces))
 
 
 def route_ranges(routes: Iterable[dict[str, Any]], skip: set[str]) -> list[UsedRange]:
-    """The ranges in the output of `ip -json route`; default routes do not count."""
+    """The ranges in the output of `ip -json route`; default routes do not count.
+
+    Every address of the machine has a route to its network.
+    """
     ranges = []
     for route in routes:
         device = route.get("dev", "")

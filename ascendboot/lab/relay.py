@@ -1,6 +1,6 @@
 """Delays frames between two TAP interfaces, in both directions.
 
-Stands in for `tc … netem` on kernels that lack it. `python -m ascendboot.lab.relay A B DELAY_MS`
+Many kernels lack `tc … netem`; this needs TUN/TAP alone. `python -m ascendboot.lab.relay A B MS`
 makes the interfaces in the network namespace where it is started, prints `PID STARTED` when frames
 can flow, closes its output, and runs until a signal ends it; the interfaces end with it.
 """

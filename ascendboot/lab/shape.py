@@ -147,8 +147,10 @@ class Shape(Value):
         Raises:
             UsageError: a number or a network is not possible.
         """
-        _check_count("--nodes", nodes, _MOST_NODES)
-        _check_count("--devices", devices, _MOST_DEVICES)
+        counts = (("--nodes", nodes, _MOST_NODES), ("--devices", devices, _MOST_DEVICES))
+        for option, value, most in counts:
+            if not 1 <= value <= most:
+                raise UsageError(f"{option}: {value} cannot be; from 1 to {most} can")
         management, npu = _networks(networks)
         if product not in PRODUCTS:
             raise UsageError(f'--product: "{product}" cannot be; {", ".join(PRODUCTS)} can')
@@ -246,11 +248,6 @@ def lab_called(word: str) -> str:
 def prefix_of(lab_id: str) -> str:
     """The prefix of the namespaces of a lab."""
     return f"{PREFIX}{lab_id}"
-
-
-def _check_count(option: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise UsageError(f"{option}: {value} cannot be; from 1 to {most} can")
 
 
 def _networks(text: str) -> tuple[IPv4Network, IPv4Network]:

@@ -282,7 +282,7 @@ class LaunchPlan(Job, kw_only=True):
             "starts": [
                 {"node": s.node, "command": list(s.command), "log": s.log} for s in self.starts
             ],
-            "addresses": {node: list(names) for node, names in self.addresses.items()},
+            "addresses": as_json(self.addresses),
             "ranks": as_json(self.ranks),
             "files": [
                 {

@@ -8,17 +8,9 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Literal
 
+from ascendboot.model import topology
 from ascendboot.model.files import PRIMARY
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
-from ascendboot.model.topology import (
-    LEAST_ORDERED,
-    Leaf,
-    RankOrder,
-    Shape,
-    Signature,
-    order_nodes,
-    shown,
-)
 from ascendboot.value import Value, field, replace
 
 Product = Literal["auto", "910", "a2", "a3", "a5"]
@@ -98,10 +90,11 @@ class Node(Value, kw_only=True):
     device_count: int | None = None
     """The stated number of devices; None: not stated (`devices` may name them)."""
     interface: str | None = None
-    leaf: Leaf | None = None
+    leaf: topology.Leaf | None = None
     """The leaf switch of the node or of each device; None: not stated."""
     slice_id: int = 0
     """Its place at the leaf switch, as MindCluster numbers them; 0 also where it is unknown."""
+    groups: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its ranks only; they override those of the cluster."""
 
@@ -152,17 +145,12 @@ class Parallel(Value, kw_only=True):
     """How a job divides its model and its batch; all sizes are 1 or more."""
 
     tp: int = 1
-    """Tensor parallel size."""
     pp: int = 1
-    """Pipeline parallel size."""
     cp: int = 1
-    """Context parallel size."""
     gbs: int | None = None
     """Global batch size, in samples of one step; None: it changes with the number of ranks."""
     mbs: int = 1
-    """Micro batch size, in samples of one pass on one rank."""
     dp_min: int = 1
-    """The least number of copies of the model with which training goes on."""
 
     @property
     def model_devices(self) -> int:
@@ -176,7 +164,10 @@ class Parallel(Value, kw_only=True):
 
 
 class Cluster(Value, kw_only=True, dict=True):
-    """The desired cluster: nodes in inventory order and the settings they share."""
+    """The desired cluster: nodes in inventory order and the settings they share.
+
+    `inventory/keys.yaml` explains the keys from which the fields come.
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -185,38 +176,26 @@ class Cluster(Value, kw_only=True, dict=True):
     """The inventory file, for messages."""
     product: Product = "auto"
     facts: Literal["read", "stated"] = "read"
-    """Whether stated devices and addresses replace vendor tools that cannot be read."""
     ssh_port: int | None = None
     """Port of the cluster's sshd; None: setup chooses one that is free on all nodes."""
     ssh_via: SshVia = "sshd"
-    """How a login enters a container: by our sshd in it, or by its engine from the host side."""
     trust: Trust = "ca"
     standby: tuple[str, ...] = ()
-    """Nodes that can replace the primary: they, too, can log in to all others."""
     resource_mode: ResourceMode = "rank-table"
     own_table: OwnTable | None = None
     """Replaces the rank table that setup would build from facts."""
     chief_port: int = CHIEF_PORT
-    """The primary's port to which ranks connect without a rank table, and under torchrun."""
     chief_device: int = 0
-    """Logic id of the primary's device that coordinates the start."""
     launcher: LauncherKind = "auto"
     mpi_args: tuple[str, ...] = ()
-    """Additional arguments of mpirun."""
     firewall: bool = False
-    """Whether setup closes the ports of jobs to machines outside of the cluster."""
     profile: Profile = "none"
     """The training stack to prepare for; `env` already has its variables."""
     code_path: str | None = None
-    """Absolute path of the training code on every node; None: scripts are copied there."""
     code_source: str | None = None
-    """The source of the code: a folder on the control machine, or `primary`."""
     code_exclude: tuple[str, ...] = ()
-    """Patterns of files below it that are no code."""
     data: tuple[str, ...] = ()
-    """Absolute paths of further input of jobs, on every node."""
     python: str = "python3"
-    """The interpreter of the ranks, as a program name or an absolute path on the nodes."""
     log_limit: int = 1 << 30
     """How many bytes of a rank's log to keep; 0: all."""
     loss_form: str = ""
@@ -224,19 +203,17 @@ class Cluster(Value, kw_only=True, dict=True):
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of every rank, without those of single nodes."""
     secret_env: frozenset[str] = frozenset()
-    """Further variables whose values are secrets."""
     topology_order: Literal["auto", "inventory"] = "auto"
-    """Whether the order of ranks follows the leaf switches where nodes state them."""
     cores: tuple[tuple[str, str], ...] = ()
     """The group, such as a pod, of each leaf switch; a link between groups costs twice as much."""
-    topology_shape: Shape | Literal["auto"] = "auto"
+    topology_shape: topology.Shape | Literal["auto"] = "auto"
     """What the order is for; auto: as `order_shape` finds it."""
     reads_leaves: bool = False
     """Whether setup reads the leaf switches of nodes that state none, by LLDP."""
     checkpoint: CheckpointRules | None = None
     parallel: Parallel | None = None
 
-    def with_leaves(self, leaves: Mapping[str, Leaf]) -> Cluster:
+    def with_leaves(self, leaves: Mapping[str, topology.Leaf]) -> Cluster:
         """The cluster with the leaf switches in `leaves`, by node, where a node states none."""
         nodes = (
             replace(node, leaf=leaves.get(node.name)) if node.leaf is None else node
@@ -319,7 +296,7 @@ class Cluster(Value, kw_only=True, dict=True):
         return tuple(sorted(ids))
 
     @cached_property
-    def leaves(self) -> Mapping[str, Signature]:
+    def leaves(self) -> Mapping[str, topology.Signature]:
         """The leaf switch of each rail by node, in the given order; empty if no node states one.
 
         An unknown leaf counts as a leaf of its own, `?NODE`; a device that is not used as `-`.
@@ -334,15 +311,15 @@ class Cluster(Value, kw_only=True, dict=True):
         return {n: (*own, *(cores.get(leaf, "") for leaf in own)) for n, own in leaves.items()}
 
     @cached_property
-    def leaf_order(self) -> RankOrder | None:
+    def leaf_order(self) -> topology.RankOrder | None:
         """The best order by leaf switch; None if no node states a leaf."""
         if not self.leaves:
             return None
         slices = {node.name: node.slice_id for node in self.nodes}
-        return order_nodes(self.leaves, self.order_shape, self.stages, slices)
+        return topology.order_nodes(self.leaves, self.order_shape, self.stages, slices)
 
     @property
-    def order_shape(self) -> Shape:
+    def order_shape(self) -> topology.Shape:
         """The stated shape; else a pipeline by `parallel`, or what HCCL certainly uses, or a ring.
 
         A 910 with 2^k servers uses halving-doubling (HCCL's manual, HCCL_ALGO).
@@ -366,17 +343,18 @@ class Cluster(Value, kw_only=True, dict=True):
         best = self.leaf_order
         if best is None:
             return ""
-        if self.follows_leaves and len(self.nodes) < LEAST_ORDERED:
-            return f"rank order by leaf switches: skipped, it needs at least {LEAST_ORDERED} nodes"
+        if self.follows_leaves and len(self.nodes) < topology.LEAST_ORDERED:
+            least = topology.LEAST_ORDERED
+            return f"rank order by leaf switches: skipped, it needs at least {least} nodes"
         if self.follows_leaves:
             return f"rank order by leaf switches: {best.words}"
         by = "topology.order" if self.own_table is None else "resources.file"
         cheaper = (
-            f"; by leaf switches it would be {shown(best.after)}"
+            f"; by leaf switches it would be {topology.shown(best.after)}"
             if best.after < best.before
             else ""
         )
-        return f"rank order by {by}: {best.shape} cost {shown(best.before)}{cheaper}"
+        return f"rank order by {by}: {best.shape} cost {topology.shown(best.before)}{cheaper}"
 
     def serves_from_host(self, node: Node) -> bool:
         """Whether the node's ranks run in a container and our sshd does not."""
@@ -406,7 +384,7 @@ class Cluster(Value, kw_only=True, dict=True):
         raise KeyError(name)
 
 
-def _signature(node: Node, rails: tuple[int, ...]) -> Signature:
+def _signature(node: Node, rails: tuple[int, ...]) -> topology.Signature:
     """The leaf of each rail at a node; without rails that of the whole node."""
     if not rails:
         return (node.leaf if isinstance(node.leaf, str) else f"?{node.name}",)
@@ -444,26 +422,29 @@ class ContainerExec(Value):
         return f"look at it: {self.engine_name} ps -a"
 
 
-# Messages of docker 20.10 to 28 and podman 4.3.
-_NO_ACCESS = "permission denied while trying to connect"
-_NO_SERVICE = "cannot connect to the docker daemon|is the docker daemon running"
-_STOPPED = "is not running|running containers|state improper|is restarting"
 _ABSENT = "no such container|no container with name or id|no such object"
-_NO_FOLDER = 'workdir "|chdir to cwd|chdir `|current working directory'
-_NO_BASH = '"bash": executable file|executable file `bash`'
 _REMEDIES = {
-    _NO_ACCESS: "let this user use {engine} (group {engine}), or log in as root",
-    _NO_SERVICE: "start the engine: systemctl start {engine}",
+    "permission denied while trying to connect": (
+        "let this user use {engine} (group {engine}), or log in as root"
+    ),
+    "cannot connect to the docker daemon|is the docker daemon running": (
+        "start the engine: systemctl start {engine}"
+    ),
     "is paused|state paused|unpause": "let it go on: {engine} unpause {name}",
-    _STOPPED: "start it: {engine} start {name}",
+    "is not running|running containers|state improper|is restarting": (
+        "start it: {engine} start {name}"
+    ),
     _ABSENT: "start it, or correct `container`",
     "rootless": f"log in as the user who started it; {OWN_ONLY}",
-    _NO_FOLDER: "make its working directory again: {engine} exec -w / {name} mkdir -p …",
-    _NO_BASH: "install bash in its image",
+    'workdir "|chdir to cwd|chdir `|current working directory': (
+        "make its working directory again: {engine} exec -w / {name} mkdir -p …"
+    ),
+    '"bash": executable file|executable file `bash`': "install bash in its image",
     "no such file or directory|not found": (
         "is {engine} still on the host side? Run setup, which looks again"
     ),
 }
+"""By messages of docker 20.10 to 28 and podman 4.3."""
 
 
 def is_absent(message: str) -> bool:

@@ -75,7 +75,7 @@ def _stale_members(
     server: ServerState, device: Mapping[str, object], path: text.JsonPath
 ) -> Iterator[Problem]:
     """What the table states of a device, and the node no longer has."""
-    device_id = _number(device.get("device_id"))
+    device_id = number(device.get("device_id"))
     if device_id is None:
         return
     now = server.devices.get(device_id)
@@ -94,7 +94,7 @@ def _stale_members(
         if now.in_conf and "," not in stated and not _same(now.in_conf, stated):
             words = f"the table has {stated}, /etc/hccn.conf of {name} has {now.in_conf}"
             yield _problem("hccn-conf-stale", where, words)
-    place = _number(device.get("super_device_id"))
+    place = number(device.get("super_device_id"))
     if None not in (place, now.super_device_id) and place != now.super_device_id:
         words = (
             f"the table has {place}, {name} has {now.super_device_id} (npu-smi info -t spod-info)"
@@ -145,10 +145,6 @@ def _words(rank: LevelRank) -> set[str]:
         for level in rank.level_list
         for address in level.rank_addr_list
     }
-
-
-def _number(value: object) -> int | None:
-    return number(value) if isinstance(value, str) else None
 
 
 def _same(one: str, other: str | None) -> bool:

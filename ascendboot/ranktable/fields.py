@@ -225,9 +225,9 @@ class Members(Value):
         return values
 
 
-def number(text: str) -> int | None:
+def number(text: object) -> int | None:
     """The number that a string of digits stands for, if HCCL has room for it."""
-    if not (text.isascii() and text.isdigit()):
+    if not (isinstance(text, str) and text.isascii() and text.isdigit()):
         return None
     digits = text.lstrip("0") or "0"
     value = int(digits) if len(digits) <= len(str(MOST_U32)) else MOST_U32 + 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from ascendboot.errors import RankTableError
+from ascendboot.ranktable.configmap import table_within
 from ascendboot.value import Struct, Value, replace
 
 JsonPath: TypeAlias = tuple[str | int, ...]
@@ -47,12 +48,14 @@ class Source(Value, kw_only=True):
 
 
 def read(name: str) -> Source:
-    """The JSON in a file.
+    """The JSON in a file, or in the ConfigMap that it is.
 
     Raises:
         RankTableError: it cannot be read, is too large, or is not JSON.
     """
     path, text = Path(name), _decoded(name)
+    if within := table_within(name, text):
+        return from_text(*within)
     return replace(
         from_text(name, text.removeprefix(_BOM)),
         has_bom=text.startswith(_BOM),

@@ -145,8 +145,8 @@ def _unanswered(node: str, probe: NodeProbe) -> finding.Findings:
         answer = getattr(probe, name)
         if not isinstance(answer, Unanswered) or answer.kind == "not-queried":
             continue
-        if (name, answer.kind) == ("packages", "missing"):
-            continue  # one of the missing programs
+        if name in ("packages", "opening") and answer.kind == "missing":
+            continue  # one of the missing programs, or the missing script
         if name == "health" and isinstance(probe.holders, Unanswered):
             continue  # they come from the same table
         yield finding.warning(check, (node,), answer.message, _UNCHECKED)

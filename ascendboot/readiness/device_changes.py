@@ -7,16 +7,9 @@ from typing import Any, Final
 
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.device_states import DeviceState, Killed, device_state_queries
-from ascendboot.facts.parsers.hccn_tool import NET_BROKEN, LinkHistory
+from ascendboot.facts.parsers.hccn_tool import NET_BROKEN
 from ascendboot.facts.parsers.npu_smi import DeviceHealth
-from ascendboot.facts.query import (
-    NOT_QUERIED,
-    Answer,
-    Answered,
-    Unanswered,
-    query,
-    value_of,
-)
+from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Unanswered, query, value_of
 from ascendboot.model.job import DeviceChange
 from ascendboot.readiness.queries import JobRequirements, NodeProbe
 from ascendboot.transport.api import Transport
@@ -128,27 +121,20 @@ def changes_of(
     health, earlier = value_of(now.health), value_of(before.health)
     if health and health.state != "OK" and (earlier is None or earlier.state != health.state):
         codes = f" ({' '.join(health.codes)})" if health.codes else ""
-        yield health.state in _SEVERE, f"its health is {health.state}{codes}{_was(earlier)}"
+        was = f"; at the start it was {earlier.state}" if earlier else ""
+        yield health.state in _SEVERE, f"its health is {health.state}{codes}{was}"
     if value_of(now.link_up) is False and value_of(before.link_up) is not False:
         yield True, "its link is down"
     if history := value_of(now.link_history):
-        yield from _flaps(history, during_s)
+        downs = [e for e in history.changes if not e.is_up and e.seconds_ago <= during_s]
+        if downs and history.changes[0].is_up:
+            times = "once" if len(downs) == 1 else f"{len(downs)} times"
+            last = f"last {downs[0].seconds_ago} s ago"
+            yield False, f"its link went down {times} during the job, {last}"
     if (net := value_of(now.net_health)) in NET_BROKEN:
         yield False, f"hccn_tool reports its network health as {net}"
     yield from _counted(value_of(now.memory_errors) or {}, _BAD_MEMORY)
     yield from _counted(value_of(now.packets) or {}, _BAD_PACKETS)
-
-
-def _was(earlier: DeviceHealth | None) -> str:
-    return f"; at the start it was {earlier.state}" if earlier else ""
-
-
-def _flaps(history: LinkHistory, during_s: float) -> Iterator[tuple[bool, str]]:
-    """How often a link that is up went down while the job ran."""
-    downs = [each for each in history.changes if not each.is_up and each.seconds_ago <= during_s]
-    if downs and history.changes[0].is_up:
-        times = "once" if len(downs) == 1 else f"{len(downs)} times"
-        yield False, f"its link went down {times} during the job, last {downs[0].seconds_ago} s ago"
 
 
 def _counted(counts: Mapping[str, int], parts: Collection[str]) -> Iterator[tuple[bool, str]]:

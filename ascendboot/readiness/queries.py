@@ -15,7 +15,7 @@ from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.node_facts import NodeEnvironment, environment_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Sections
+from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Sections, Unanswered
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
@@ -197,7 +197,7 @@ class NodeProbe(Value, kw_only=True):
 
     lacks: Answer[tuple[str, ...]] = NOT_QUERIED
     opening: Answer[str] = NOT_QUERIED
-    """The first line of the script where it begins with `#!`."""
+    """The first line of the script where it begins with `#!`; missing: there is no such file."""
     packages: Answer[Packages] = NOT_QUERIED
     data: Answer[tuple[tuple[str, ...], ...]] = NOT_QUERIED
     """The paths that cannot be read, each after its state: `absent`, `unreadable` or `silent`."""
@@ -213,6 +213,11 @@ class NodeProbe(Value, kw_only=True):
     surroundings: Answer[NodeEnvironment] = NOT_QUERIED
     """The devices in the node's container."""
     ports: Answer[DevicePorts] = NOT_QUERIED
+
+    @property
+    def has_script(self) -> bool:
+        """Whether the script is there."""
+        return not (isinstance(self.opening, Unanswered) and self.opening.kind == "missing")
 
     @classmethod
     def of(cls, answers: Mapping[str, Answer[Any]]) -> NodeProbe:
@@ -257,7 +262,11 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     if with_versions:
         parts["packages"] = (f"list the packages of {job.python}", _packages)
     if data:
-        parts["data"] = ("look for the data", _data)
+        states = "(absent|unreadable|silent) (.*)"
+        parts["data"] = (
+            "look for the data",
+            lambda sections: tuple(_rows(sections, "data", states, "a path and how it is")),
+        )
     # Only containers hide devices.
     devices = environment_query(node) if node.container and job.makes("devices") else {}
     return {**_facts(command, parts), **devices}
@@ -303,12 +312,6 @@ def _rows(sections: Sections, name: str, pattern: str, form: str) -> list[tuple[
             raise NotUnderstoodError(_SCRIPT, number, line, form)
         rows.append(match.groups(""))
     return rows
-
-
-def _data(sections: Sections) -> tuple[tuple[str, ...], ...]:
-    """The paths that cannot be read, each with its state."""
-    states = "(absent|unreadable|silent) (.*)"
-    return tuple(_rows(sections, "data", states, "a path and how it is"))
 
 
 def _packages(sections: Sections) -> Packages:

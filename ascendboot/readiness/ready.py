@@ -35,7 +35,7 @@ from ascendboot.readiness.device_changes import at_start
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.setup.steps import SSHD_CONFIG, start_sshd
 from ascendboot.setup.sync import CodeSender
-from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
+from ascendboot.transport.api import Command, Effect, HostSide, Sides, Transport
 from ascendboot.transport.pool import results_and_errors
 from ascendboot.transport.script import HostAndContainer
 from ascendboot.value import Value, field, replace
@@ -88,7 +88,6 @@ class NodeReply(Value):
     """Differences from what setup left."""
     own: tuple[Installed, ...]
     """What ascendboot has installed, by side."""
-    has_script: bool
     clock: Clock
     image: Mapping[str, str]
     code: CodeTree | None
@@ -123,7 +122,8 @@ def check_readiness(
 
     replies, failed = results_and_errors(cluster.nodes, query_node, forks=forks)
     failures = grouped((error.message, name) for name, error in failed.items())
-    is_copied = not any(reply.has_script for reply in replies.values()) and Path(script).is_file()
+    having = [name for name, reply in replies.items() if path and reply.probe.has_script]
+    is_copied = not having and Path(script).is_file()
     text = Path(script).read_text(errors="replace") if is_copied else ""
     found = [
         *_of_setup(replies),
@@ -132,7 +132,8 @@ def check_readiness(
         *(checks.disk_findings(control_disk, (), what_for=_ON_CONTROL) if control_disk else ()),
     ]
     if not (is_copied or any(each.id == "code" for each in found)):
-        found += _of_script(replies, path, script)
+        lacking = tuple(name for name in replies if name not in having)
+        found += _of_script(having, lacking, path, script)
     probes = {name: reply.probe for name, reply in replies.items()}
     found += checks.topology_findings(cluster, probes, text)
     made = checks.readiness_findings(job, probes, checks.imported_by(text), found)
@@ -199,18 +200,16 @@ def _query_node(
     own_query = installed_query(
         cluster.name,
         with_public_keys=False,
-        with_certificates=left.expires is None,
+        with_certificates=False,
         with_firewall=cluster.firewall,
     )
     own = Fact(own_query, parse_installed)
     needed: dict[str, Fact[Any]] = {"own": own}
-    if job.script is not None:
-        needed["script"] = _script_query(str(job.script))
     if job.makes("code"):
         needed |= code_queries(cluster)
         needed |= sending.questions() if sending else {}
     if node.container is not None and node == cluster.primary:
-        needed["image"] = Fact(_IMAGE, _set_by_image)
+        needed["image"] = Fact(_IMAGE, lambda result: result.checked().text.split("\0"))
     of_host = bool(left.host_sshd or (cluster.firewall and node.container))
     host = {**queries.host_queries(job, node), **({"served": own} if of_host else {})}
     work = {**needed, **queries.work_queries(job, node)}
@@ -227,9 +226,8 @@ def _query_node(
     return NodeReply(
         problems=problems if job.makes("setup") else (),
         own=tuple(values[name] for name in ("own", "served") if name in values),
-        has_script=values.get("script", False),
         clock=values["clock"],
-        image=values.get("image", {}),
+        image={n: v for n, v in zip(OF_THE_IMAGE, values.get("image", ()), strict=False) if v},
         code=values.get("code_tree"),
         probe=queries.NodeProbe.of(answers),
     )
@@ -251,21 +249,6 @@ def start_stopped_sshd(cluster: str, left: NodeRecord, sides: Sides) -> bool:
         return False
     side.run(start_sshd(installed, config.sha256)).checked()
     return True
-
-
-def _script_query(path: str) -> Fact[bool]:
-    has_script = Command(
-        argv=("test", "-f", path, "-a", "-r", path),
-        purpose=f"look for {path}",
-        effect=Effect.READ,
-        expect=frozenset({0, 1}),
-    )
-    return Fact(has_script, lambda result: result.checked().exit_code == 0)
-
-
-def _set_by_image(result: Result) -> dict[str, str]:
-    values = result.checked().text.split("\0")[: len(OF_THE_IMAGE)]
-    return {name: value for name, value in zip(OF_THE_IMAGE, values, strict=True) if value}
 
 
 def _query_sides(
@@ -314,11 +297,9 @@ def _of_code(
 
 
 def _of_script(
-    replies: Mapping[str, NodeReply], path: PurePosixPath | None, script: str
+    having: Collection[str], lacking: tuple[str, ...], path: PurePosixPath | None, script: str
 ) -> Findings:
     """Finds a script that is not on the control machine, and not on all nodes."""
-    having = [name for name, reply in replies.items() if reply.has_script]
-    lacking = tuple(name for name in replies if name not in having)
     here = os.path.relpath(script)
     if having and lacking:
         text = f"has no readable {path}, but {fold(having)} has"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -78,24 +78,15 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
         return
     context, sides = surveyed.context, surveyed.sides
     progress = survey.progress
-    texts = progress.for_each(sides, lambda node: _current_texts(context, node, sides[node.name]))
-    current = {name: text for name, text in texts.items() if not isinstance(text, NodeError)}
+    planned = progress.for_each(sides, lambda node: _planned(context, node, sides[node.name]))
+    done = [result for each in planned.values() if isinstance(each, list) for result in each]
     for phase in SETUP:
-        results = []
-        for node in context.cluster.nodes:
-            if node.name not in current:
-                continue
-            for result, state in check_steps(context, [phase], node, sides[node.name]):
-                if isinstance(state, Change):
-                    diff = _diff(state, current[node.name])
-                    results.append(replace(result, outcome=Outcome.WOULD_CHANGE, diff=diff))
-                else:
-                    results.append(result)
-        if results:
+        if results := [result for result in done if result.phase == phase.name]:
             progress.end(phase.title, results)
     if survey.sender is not None:
         progress.end(CODE, code_planned(survey.sender, context.facts))
-    lost = [failed("ask", "current files", t) for t in texts.values() if isinstance(t, NodeError)]
+    errors = (each for each in planned.values() if isinstance(each, NodeError))
+    lost = [failed("ask", "current files", error) for error in errors]
     if lost:
         progress.end(QUERY, lost)
 
@@ -166,13 +157,10 @@ def _apply_side(
     context: Context, side: SideSteps, node: Node
 ) -> tuple[SideSteps, list[StepResult]]:
     """The side as it is then, and the result of each of its steps."""
-    before = [step.check(side.installed) for _, step in side.steps]
-    changes = [state for state in before if isinstance(state, Change)]
-    if not changes or any(isinstance(state, Blocked) for state in before):
-        return side, [
-            _checked(phase, node, step, state)
-            for (phase, step), state in zip(side.steps, before, strict=True)
-        ]
+    before = _checked(side, node)
+    changes = [state for _, state in before if isinstance(state, Change)]
+    if not changes or any(isinstance(state, Blocked) for _, state in before):
+        return side, [result for result, _ in before]
     began = time.monotonic()
     query = installed_fact(context.cluster)
     *done, last = side.transport.run_all([*_commands(side.installed, changes), query.command])
@@ -180,10 +168,8 @@ def _apply_side(
     took = time.monotonic() - began
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
     return side, [
-        _applied(
-            _checked(phase, node, step, state), state, step.check(side.installed), failures, took
-        )
-        for (phase, step), state in zip(side.steps, before, strict=True)
+        _applied(result, state, state_after, failures, took)
+        for (result, state), (_, state_after) in zip(before, _checked(side, node), strict=True)
     ]
 
 
@@ -207,27 +193,20 @@ def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
     return commands
 
 
-def check_steps(
-    context: Context, phases: Sequence[Phase], node: Node, sides: Sides
-) -> Iterator[tuple[StepResult, StepState]]:
-    """Check the steps of some phases on a node, and change nothing."""
-    for side in _sides_of(context, phases, node, sides):
-        for phase, step in side.steps:
-            state = step.check(side.installed)
-            yield _checked(phase, node, step, state), state
-
-
-def _checked(phase: Phase, node: Node, step: Step, state: StepState) -> StepResult:
-    """The result of a step that was only checked."""
-    outcome, detail = Outcome.OK, ""
-    match state:
-        case Satisfied(because):
-            detail = because
-        case Blocked(reason, remedy):
-            outcome, detail = Outcome.BLOCKED, f"{node.name}: {reason}; {remedy}"
-        case Change(summary=summary):
-            outcome, detail = Outcome.NOT_RUN, summary
-    return StepResult(node.name, phase.name, step.name, outcome, detail)
+def _checked(side: SideSteps, node: Node) -> list[tuple[StepResult, StepState]]:
+    """Check the steps of a side, and change nothing."""
+    checked = []
+    for phase, step in side.steps:
+        state, outcome, detail = step.check(side.installed), Outcome.OK, ""
+        match state:
+            case Satisfied(because):
+                detail = because
+            case Blocked(reason, remedy):
+                outcome, detail = Outcome.BLOCKED, f"{node.name}: {reason}; {remedy}"
+            case Change(summary=summary):
+                outcome, detail = Outcome.NOT_RUN, summary
+        checked.append((StepResult(node.name, phase.name, step.name, outcome, detail), state))
+    return checked
 
 
 def _applied(
@@ -251,26 +230,36 @@ def _applied(
     return replace(result, outcome=Outcome.FAILED, detail=detail, duration_s=duration_s)
 
 
-def _current_texts(context: Context, node: Node, sides: Sides) -> dict[str, str]:
-    """The text of every file that the plan would change and that exists, by absolute path."""
-    texts: dict[str, str] = {}
+def _planned(context: Context, node: Node, sides: Sides) -> list[StepResult]:
+    """The result of each step; a change has the diff of its files."""
+    results = []
     for side in _sides_of(context, SETUP, node, sides):
-        states = [step.check(side.installed) for _, step in side.steps]
-        paths = [
-            str(file.path)
-            for state in states
+        checked = _checked(side, node)
+        texts = _current_texts(side, [s for _, s in checked if isinstance(s, Change)])
+        results += [
+            replace(result, outcome=Outcome.WOULD_CHANGE, diff=_diff(state, texts))
             if isinstance(state, Change)
-            for file in state.files
-            if not file.secret
-            and str(file.path.relative_to(side.installed.base)) in side.installed.files
+            else result
+            for result, state in checked
         ]
-        reads = [
-            Command(argv=("cat", "--", path), purpose=f"read {path}", effect=Effect.READ)
-            for path in paths
-        ]
-        results = side.transport.run_all(reads)
-        texts |= {p: r.checked().text for p, r in zip(paths, results, strict=True)}
-    return texts
+    return results
+
+
+def _current_texts(side: SideSteps, changes: Sequence[Change]) -> dict[str, str]:
+    """The text of every file that the changes would write and that exists, by absolute path."""
+    base = side.installed.base
+    paths = [
+        str(file.path)
+        for change in changes
+        for file in change.files
+        if not file.secret and str(file.path.relative_to(base)) in side.installed.files
+    ]
+    reads = [
+        Command(argv=("cat", "--", path), purpose=f"read {path}", effect=Effect.READ)
+        for path in paths
+    ]
+    results = side.transport.run_all(reads)
+    return {p: r.checked().text for p, r in zip(paths, results, strict=True)}
 
 
 def _diff(change: Change, current: Mapping[str, str]) -> str:
@@ -372,7 +361,8 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
         if isinstance(state, Change)
         else result
         for node in cluster.nodes
-        for result, state in check_steps(surveyed.context, SETUP, node, surveyed.sides[node.name])
+        for side in _sides_of(surveyed.context, SETUP, node, surveyed.sides[node.name])
+        for result, state in _checked(side, node)
     ]
 
 

@@ -334,10 +334,7 @@ class Context(Value, kw_only=True, dict=True):
 
 
 def setup_record(
-    cluster: Cluster,
-    plan: ClusterPlan,
-    facts: ClusterFacts,
-    paths: Mapping[str, Collection[str]],
+    cluster: Cluster, plan: ClusterPlan, facts: ClusterFacts, paths: Mapping[str, Collection[str]]
 ) -> SetupRecord:
     """The record of a setup.
 

@@ -11,19 +11,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec import NODEFAULT
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import fields
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
 from ascendboot.facts.installed import Installed
-from ascendboot.model.cluster import (
-    TABLES,
-    Cluster,
-    LauncherChoice,
-    Node,
-    Placement,
-    Slot,
-)
+from ascendboot.model.cluster import TABLES, Cluster, LauncherChoice, Node, Placement, Slot
 from ascendboot.model.files import OwnFile
 from ascendboot.model.topology import Leaf
 from ascendboot.templates import digest as templates_digest
@@ -31,6 +24,7 @@ from ascendboot.value import Struct, Value, as_json, field, from_json, replace
 
 _OF_NO_SETUP = ("source", "log_limit", "loss_form", "data")
 """What a job reads in the inventory itself: nothing that setup installs depends on it."""
+_fields = cache(fields)
 
 
 class NodeRecord(Value, kw_only=True):
@@ -45,13 +39,12 @@ class NodeRecord(Value, kw_only=True):
     engine: str = ""
     """The program on the host side that reaches into the container; empty without one."""
     container: str = ""
-    """Its name; empty also where an older setup did not record it."""
+    """Its name; empty without one."""
     host_files: Mapping[str, OwnFile] = field(default_factory=dict)
     """What must still be on the host side, if the cluster's sshd runs there and ranks do not."""
     host_sshd: str = ""
-    expires: Mapping[str, float] | None = None
-    """When each certificate on either side expires; None: an older setup did not record it, and
-    the nodes have to be queried."""
+    expires: Mapping[str, float] = field(default_factory=dict)
+    """When each certificate on either side expires."""
 
     @property
     def rank_table(self) -> str:
@@ -62,27 +55,21 @@ class NodeRecord(Value, kw_only=True):
         self, installed: Installed, host: Installed | None = None, *, now: float
     ) -> tuple[str, ...]:
         """What is no longer as setup left it, or has expired at the time `now`."""
-        problems = [] if host is None else _problems(self.host_files, self.host_sshd, host, now)
-        recorded = (self.expires or {}).items()
-        problems += [f"{path} has expired" for path, end in recorded if end < now]
+        problems = [] if host is None else _problems(self.host_files, self.host_sshd, host)
+        problems += [f"{path} has expired" for path, end in self.expires.items() if end < now]
         if self.engine and not installed.files:
             return ("nothing that setup left is in the container: it is a new one", *problems)
         sshd = None if self.host_sshd else self.sshd
-        return (*_problems(self.files, sshd, installed, now), *problems)
+        return (*_problems(self.files, sshd, installed), *problems)
 
 
-def _problems(
-    files: Mapping[str, OwnFile], sshd: str | None, installed: Installed, now: float
-) -> list[str]:
+def _problems(files: Mapping[str, OwnFile], sshd: str | None, installed: Installed) -> list[str]:
     """`sshd` is None where none has to run."""
     problems = [
         f"{path} has changed" if path in installed.files else f"{path} is missing"
         for path, file in files.items()
         if installed.files.get(path) != file
     ]
-    for path, certificate in installed.certificates.items():
-        if certificate.valid_to and certificate.valid_to < now:
-            problems.append(f"{path} has expired")
     if sshd is not None and installed.daemon is None:
         problems.append("the cluster's sshd does not run")
     elif sshd is not None and installed.daemon and installed.daemon.identity != sshd:
@@ -94,10 +81,10 @@ class SetupRecord(Value, kw_only=True):
     """The result of one successful setup."""
 
     cluster: str
-    version: str = "before 0.1.0"
+    version: str
     """Of the ascendboot that applied it."""
     inventory_digest: str
-    templates: str = ""
+    templates: str
     """The digest of those from which the files on the nodes were made."""
     base: PurePosixPath
     port: int
@@ -189,11 +176,6 @@ def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
     if isinstance(value, frozenset):
         return sorted(value)
     return [_stated(item) for item in value] if isinstance(value, tuple) else value
-
-
-@cache
-def _fields(kind: type[Struct]) -> tuple[FieldInfo, ...]:
-    return fields(kind)
 
 
 _REACH = ("address", "cluster_address", "server_id", "container", "engine", "ssh")

@@ -56,11 +56,9 @@ class Display(Protocol):
 
     def working(self, title: str) -> None:
         """A phase begins."""
-        ...
 
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """All results of one phase, in inventory order."""
-        ...
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: it ends the run early

@@ -211,40 +211,41 @@ class Survey(Value, kw_only=True):
         first = {"lock": locks.on_host} if locks is not None and not is_locked else {}
         of_code = self.sender.questions() if self.sender else {}
         own = {"own": installed_fact(cluster)}
-        of_host = (
-            {**queries(cluster, node), **of_code}
-            if node.container is None
-            else host_queries(cluster, node)
-        )
+        of_host = {**queries(cluster, node), **of_code}
+        if node.container is not None:
+            of_host = host_queries(cluster, node)
         answers = self.run_query(host, {**first, **of_host, **own})
         if host.has_one_session:
             raise NodeError(host.node, host_checks.one_session(host.node).text)
-        facts = NodeFacts.from_answers(node.name, answers)
-        lock = held_lock(node.name, answers["lock"]) if first else Lock()
-        there, old = _installed(node, answers), self._old_container(node, host)
+        there = NodeAnswers(
+            NodeFacts.from_answers(node.name, answers),
+            Sides(host, host),
+            _installed(node, answers),
+            lock=held_lock(node.name, answers["lock"]) if first else Lock(),
+            old_container=self._old_container(node, host),
+        )
         if node.container is None:
-            return NodeAnswers(facts, Sides(host, host), there, lock=lock, old_container=old)
-        nothing = Installed(there.base)
-        sides = Sides(host, host)
-        if todo := pending(cluster, node, with_stated(cluster, node, facts)):
-            return self._pending(NodeAnswers(facts, sides, nothing, lock, old, todo), node, there)
+            return there
+        nothing = replace(there, installed=Installed(there.installed.base))
+        if todo := pending(cluster, node, with_stated(cluster, node, there.facts)):
+            return self._pending(replace(nothing, pending=todo), node, there.installed)
         inside = container_exec(node, answers["container"])
-        if inside is None or is_foreign(cluster, node, facts):
-            return NodeAnswers(facts, Sides(host, host), nothing, lock=lock, old_container=old)
-        work = host.inside(inside)
+        if inside is None or is_foreign(cluster, node, there.facts):
+            return nothing
+        work, lock = host.inside(inside), there.lock
         if locks is not None:
             answer = answer_to(locks.inside, work.hold(locks.inside.command))
             lock = lock.and_then(held_lock(node.name, answer))
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
         has_sshd = cluster.serves_from_host(node)
-        return NodeAnswers(
-            NodeFacts.from_answers(node.name, {**of_work, **answers}),
-            Sides(host, work),
-            _installed(node, of_work),
-            sshd_side=there if has_sshd else None,
-            unused_host=None if has_sshd else there,
+        return replace(
+            there,
+            facts=NodeFacts.from_answers(node.name, {**of_work, **answers}),
+            sides=Sides(host, work),
+            installed=_installed(node, of_work),
             lock=lock,
-            old_container=old,
+            sshd_side=there.installed if has_sshd else None,
+            unused_host=None if has_sshd else there.installed,
         )
 
     def _pending(self, answered: NodeAnswers, node: Node, on_host: Installed) -> NodeAnswers:

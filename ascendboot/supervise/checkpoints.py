@@ -161,14 +161,9 @@ def newest(
         name: {found.step: found for found in of if isinstance(found, Saved)}
         for name, of in seen.items()
     }
-    left = {name: saved[name] for name in living}
-    if rules.shared:
-        best = _newest_shared(left, rules)
-        notes: tuple[str, ...] = ()
-    else:
-        wanted = tuple(living) if needed is None else tuple(needed)
-        best = _newest_local(left, wanted, rules)
-        notes = _notes_on_local(saved, wanted, lost, best, rules)
+    wanted = tuple(living if needed is None else needed)
+    best = _newest({name: saved[name] for name in living}, wanted, rules)
+    notes = () if rules.shared else _notes_on_local(saved, wanted, lost, best, rules)
     notes = notes or _notes_on_parts(saved, living, best, rules)
     notes += _notes_on_unusable({name: seen[name] for name in living}, best)
     notes += _notes_on_megatron(living, rules, best)
@@ -187,40 +182,19 @@ def resume_words(rules: CheckpointRules, checkpoint: Checkpoint) -> tuple[str, .
     )
 
 
-def interval_s(save_s: float, mtbf_s: float) -> float:
-    """The time between checkpoints that loses the least, in seconds, as Young (1974) estimates it.
-
-    `save_s` is the time that saving stops the job, `mtbf_s` the mean time between its failures.
-
-    Raises:
-        ValueError: one of them is not above 0.
-    """
-    if save_s <= 0 or mtbf_s <= 0:
-        raise ValueError(f"save_s is {save_s} and mtbf_s is {mtbf_s}; both must be above 0")
-    return math.sqrt(2 * save_s * mtbf_s)
-
-
 _Saved: TypeAlias = Mapping[str, Mapping[int, Saved]]
 """By node and step."""
 
 
-def _newest_shared(saved: _Saved, rules: CheckpointRules) -> Checkpoint | None:
-    steps = sorted({step for of in saved.values() for step in of}, reverse=True)
-    for step in steps:
-        having = [name for name, of in saved.items() if step in of]
-        whole = [name for name in having if not _lacks(saved[name][step].ranks, rules)]
-        if whole:
-            return Checkpoint(step, saved[whole[0]][step].path, tuple(whole))
-    return None
-
-
-def _newest_local(
-    saved: _Saved, wanted: Sequence[str], rules: CheckpointRules
-) -> Checkpoint | None:
-    steps = sorted({step for of in saved.values() for step in of}, reverse=True)
-    for step in steps:
-        if wanted and _is_on(saved, wanted, step, rules):
-            return Checkpoint(step, saved[wanted[0]][step].path, tuple(wanted))
+def _newest(saved: _Saved, wanted: Sequence[str], rules: CheckpointRules) -> Checkpoint | None:
+    """The newest step that one node has on a shared folder, or all `wanted` on local ones."""
+    for step in sorted({step for of in saved.values() for step in of}, reverse=True):
+        if rules.shared:
+            having = [name for name in saved if _is_on(saved, [name], step, rules)]
+        else:
+            having = [*wanted] if _is_on(saved, wanted, step, rules) else []
+        if having:
+            return Checkpoint(step, saved[having[0]][step].path, tuple(having))
     return None
 
 
@@ -336,7 +310,8 @@ def find_megatron(listing: Listing, rules: CheckpointRules) -> Seen:
         step, path = int(match[1]), f"{rules.dir}/{folder.path}"
         files = listing.files_below(folder.path)
         why = trouble or _newer(step, limit, _TRACKER) or _why_not_iteration(folder.path, files)
-        ranks = (_RANK_FOLDER.fullmatch(name) for name in _second_names(files))
+        folders = {file.path.split("/")[1] for file in files if file.path.count("/") > 1}
+        ranks = map(_RANK_FOLDER.fullmatch, folders)
         numbers = frozenset(tuple(map(int, rank[1].split("_"))) for rank in ranks if rank)
         yield Unusable(step, path, why) if why else Saved(step, rules.dir, numbers)
 
@@ -353,11 +328,6 @@ def _why_not_iteration(folder: str, files: Sequence[Entry]) -> str:
     folders = {name.partition("/")[0] for name in names if "/" in name}
     ranks = {name for name in folders if _RANK_FOLDER.fullmatch(name)}
     return "" if ranks else "is not complete: it has no files of ranks"
-
-
-def _second_names(files: Iterable[Entry]) -> set[str]:
-    """The names of folders that are directly below the folder of a checkpoint."""
-    return {file.path.split("/")[1] for file in files if file.path.count("/") > 1}
 
 
 def _number_in(listing: Listing, marker: str, when: str) -> tuple[int, str]:

@@ -69,15 +69,16 @@ class End(Value):
 Action: TypeAlias = Launch | Stop | Wait | End
 
 
-class Memory(Struct, kw_only=True):
+class Memory(Struct):
     """What the state file holds."""
 
     order: tuple[str, ...]
     """All nodes, in inventory order."""
-    nodes: dict[str, NodeState]
     devices: int
     shape: Parallel
     limits: Limits
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    """The condition of every node."""
     at: float = 0.0
     """The latest time seen."""
     state: State = State.IDLE

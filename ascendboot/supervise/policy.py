@@ -226,20 +226,16 @@ def common_nodes(
     found: set[str] = set()
     for last in seen:
         near = [fault for fault in seen if 0 <= last.at - fault.at <= common_s]
-        for sign in _signs(last):
-            found |= _two_or_more({fault.node for fault in near if sign in _signs(fault)})
+        groups = [{one.node for one in near if sign in _signs(one)} for sign in _signs(last)]
         together = {fault.node for fault in near}
         if 2 * len(together) >= len(nodes):
-            found |= _two_or_more(together)
+            groups.append(together)
+        found.update(*(group for group in groups if len(group) > 1))
     return frozenset(found)
 
 
 def _signs(fault: Fault) -> tuple[str, ...]:
     return (fault.kind.value,) if fault.kind is FaultKind.LINK_DOWN else fault.codes
-
-
-def _two_or_more(nodes: set[str]) -> set[str]:
-    return nodes if len(nodes) > 1 else set()
 
 
 @cache

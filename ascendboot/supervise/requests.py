@@ -108,7 +108,6 @@ def carry_out(core: Core, at: float, request: Request) -> tuple[tuple[Action, ..
 
 
 def _consequence(core: Core, actions: tuple[Action, ...]) -> str:
-    """Describe what happens to the job now."""
     generation, following = core.generation, core.next_nodes
     for action in actions:
         if isinstance(action, Launch):

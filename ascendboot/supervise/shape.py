@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
 from ascendboot.model.names import counted
 from ascendboot.value import Value
@@ -56,25 +53,6 @@ def why_not_legal(shape: Parallel, available: int, devices: int, at_least: int) 
         return f"{seen}: DP is at most {max(sizes)}, dp_min is {shape.dp_min}; {remedy}"
     shown = ", ".join(map(str, sizes))
     return f"{seen}: gbs {shape.gbs} is no multiple of mbs {shape.mbs} x DP ({shown}); {remedy}"
-
-
-def isolated_ranks(faulty: Collection[int], world: int, shape: Parallel) -> tuple[int, ...]:
-    """Return the ranks that MindIO isolates: those with the data parallel index of a faulty rank.
-
-    Ranks are numbered in Megatron's order (tp, cp, dp, pp). Source: mind-cluster 22bb3d98,
-    MindIO controller.cpp, ChooseIsolateRanks.
-
-    Raises:
-        UsageError: `world` is no multiple of TP x PP x CP, or has no such rank.
-    """
-    dp, rest = divmod(world, shape.model_devices)
-    if rest or not dp:
-        raise UsageError(f"{world} ranks are no multiple of {shape.model_devices} ({shape.words})")
-    if outside := sorted(set(faulty) - set(range(world))):
-        raise UsageError(f"rank {outside[0]}: there are only {world} ranks")
-    inner = shape.tp * shape.cp
-    bad = {rank // inner % dp for rank in faulty}
-    return tuple(rank for rank in range(world) if rank // inner % dp in bad)
 
 
 def _divides(shape: Parallel, dp: int) -> bool:

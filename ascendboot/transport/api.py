@@ -39,17 +39,13 @@ class Command(Value, kw_only=True):
     stdin: bytes = b""
     most_bytes: int = 4 << 20
     """A command that prints more on standard output is ended on the node and counts as failed."""
-    secrets: tuple[str, ...] = ()
     aside: bool = False
     """Runs in parallel with the other commands of its execution. For slow commands; put it last,
     because the commands after it wait for its end."""
 
     def shown(self) -> str:
-        """Return the command for messages: secrets masked, a script only as `a script`."""
-        text = "a script" if self.argv[:2] == ("bash", "-c") else " ".join(self.argv)
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
+        """Return the command for messages: a script only as `a script`."""
+        return "a script" if self.argv[:2] == ("bash", "-c") else " ".join(self.argv)
 
     def flood(self) -> str:
         """Return the message about too much output."""

@@ -118,8 +118,6 @@ class Connection:
         self, node: Node, sock: Socket, release: Callable[[], None], keepalive: Keepalive
     ) -> None:
         self.node = node
-        self.attempts = 1
-        """How many TCP connections it took."""
         self.round_trip_s = 0.0
         """How long the server took to open the last session."""
         self.keepalive = keepalive

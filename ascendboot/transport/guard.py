@@ -101,11 +101,7 @@ class Fence:
     """
 
     def __init__(
-        self,
-        lock: Command,
-        still_ours: Command,
-        lease_s: float,
-        now: Callable[[], float] = _now,
+        self, lock: Command, still_ours: Command, lease_s: float, now: Callable[[], float] = _now
     ) -> None:
         self._lock = lock
         self._primary = ""

@@ -229,7 +229,7 @@ class SessionStream:
 class SshTransport:
     """One side of a node over one SSH connection; `way` leads to a container.
 
-    `executions` and `connections` count what went over the network, for the bench.
+    `executions` counts what went over the network.
     """
 
     def __init__(
@@ -241,7 +241,6 @@ class SshTransport:
         waits: Waits | None = None,
     ) -> None:
         self.node = connection.node.name
-        self.connections = connection.attempts
         self.executions = 0
         self.has_one_session = False
         self._connection = connection

@@ -108,9 +108,7 @@ class SshOpener:
         return SshTransport(connection, self._on_result, waits=self._waits)
 
     def _open(self, node: Node, behind: Sequence[str]) -> Connection:
-        connection, tries = retried(lambda: self._try(node, behind))
-        connection.attempts += tries - 1
-        return connection
+        return retried(lambda: self._try(node, behind))
 
     def _try(self, node: Node, behind: Sequence[str]) -> Connection:
         """Connect once, or once per type of host key if the inventory has a fingerprint."""
@@ -129,7 +127,6 @@ class SshOpener:
                     raise
                 raise changed from error  # it has none
             else:
-                connection.attempts = len(check.shown)
                 return connection
 
     def _socket(self, node: Node, behind: Sequence[str]) -> tuple[Socket, Callable[[], None]]:
@@ -152,10 +149,8 @@ class SshOpener:
         return channel, lambda: self._jumps.give_back(key)
 
 
-def retried(
-    connect: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep
-) -> tuple[T, int]:
-    """Call `connect` again while the server drops the connection; return the number of tries.
+def retried(connect: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
+    """Call `connect` again while the server drops the connection.
 
     With many connections at once sshd drops some (MaxStartups). The pauses grow, about 5 s in all,
     and are random, because equal pauses would collide again.
@@ -166,7 +161,7 @@ def retried(
     pause, tries = _FIRST_PAUSE_S, 1
     while True:
         try:
-            return connect(), tries
+            return connect()
         except DroppedError as error:
             if tries == _TRIES:
                 message = f"{error.message} (tried {tries} times)"

@@ -12,9 +12,10 @@ for engine; do
   locate "$engine" "/usr/local/bin/$engine" "/usr/bin/$engine" ||
     { section "$engine" 127 "$engine is not on PATH"; continue; }
   section "$engine" 0 "$found"
-  if out=$(stdout_of "${limit[@]}" "$found" inspect --type container --format "$format" "$name"); then
-    section "$engine/inspect" 0 "$out"
-    case ${out%%$'\n'*} in *' running '* | *' running')
+  stdout_of "${limit[@]}" "$found" inspect --type container --format "$format" "$name"
+  if [ "$code" = 0 ]; then
+    section "$engine/inspect" 0 "$output"
+    case ${output%%$'\n'*} in *' running '* | *' running')
       # shellcheck disable=SC2086 # names of programs
       query_both "$engine/bash" "${limit[@]}" "$found" exec -e BASH_ENV= "$name" \
         bash -c "$try" - $programs ;;

@@ -35,7 +35,7 @@ job_processes() {
   while IFS= read -r -d '' entry; do
     pid=${entry#/proc/} pid=${pid%%/*}
     ! is_ours "$pid" || printf '%s %s\n' "$pid" "${entry#*ASCENDBOOT_JOB_ID=}"
-  done < <(set +f; grep -sazoHx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-][A-Za-z0-9._-]*' \
+  done < <(set +f; exec grep -sazoHx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-][A-Za-z0-9._-]*' \
     /proc/[0-9]*/environ)
 }
 

@@ -38,7 +38,7 @@ fi
 suspects=
 if [ "$#" -gt 0 ] && [ -e /etc/hccn.conf ]; then
   content hccn_conf /etc/hccn.conf
-  { conf=$'\n'$(</etc/hccn.conf); } 2>/dev/null
+  conf=$'\n'$output
   for pair; do
     id=${pair%%=*}
     case $conf in *$'\n'"address_$id="*) ;; *) continue ;; esac

@@ -16,25 +16,28 @@ if [ -n "$mpirun" ]; then
     [ -x "$program" ] || lack "no program $program; install Open MPI or run setup"
   done
 fi
-packages() (
+packages() { # runs in a process of its own
   set -- "$base" "$python" "$versions" "$module" "$script"
   # the inventory may set variables of any name
   [ ! -r "$1/env/node.env" ] || . "$1/env/node.env" >/dev/null 2>&1
   command -v -- "$2" >/dev/null || exit 127
   [ -n "$3" ] || exit 0  # Python takes longer to start than all the rest
   exec "$2" -c "$3" "$4" "$5"
-)
-printed=$(both_of packages)
-code=$?
+}
+both_of packages
 if [ "$code" = 127 ]; then
   lack "no program $python; install it or state another as code.python in the inventory"
 fi
 section lacks 0 "$lacks"
 opening=
-[ ! -f "$script" ] || { IFS= read -r -n 80 opening; } 2>/dev/null <"$script"
-case $opening in '#!'*) ;; *) opening= ;; esac
-section opening 0 "$opening"
-section packages "$code" "$printed"
+if [ -z "$script" ]; then section opening 0 ''
+elif [ ! -f "$script" ] || [ ! -r "$script" ]; then section opening 127 "there is no readable $script"
+else
+  IFS= read -r -n 80 opening <"$script"
+  case $opening in '#!'*) ;; *) opening= ;; esac
+  section opening 0 "$opening"
+fi
+section packages "$code" "$output"
 # A path on a file server that does not answer would block everything.
 out=
 for path; do

@@ -12,31 +12,48 @@ section() {
   fi
   printf '@@ %s %s %s\n%s\n' "$1" "$2" "${#3}" "$3"
 }
-stdout_of() { set -o pipefail; "$@" 2>/dev/null </dev/null | head -c "$((most + 1))"; }
-both_of() { set -o pipefail; "$@" 2>&1 </dev/null | head -c "$((most + 1))"; }
-# Prints stdout alone; if the program fails, it runs again and both streams are printed.
+# stdout_of and both_of PROGRAM...: set `output` to what it prints, to stdout or to both streams, and
+# `code` to its exit code. What is too long ends the program. No shell but this one is needed: a node
+# runs these for each of its devices before every job.
+shopt -s lastpipe
+stdout_of() { "$@" 2>/dev/null </dev/null | take; code=${PIPESTATUS[0]}; }
+both_of() { "$@" 2>&1 </dev/null | take; code=${PIPESTATUS[0]}; }
+take() {
+  IFS= read -r -N "$((most + 1))" output
+  # bash 4.2 takes minutes for `%` in a long text that does not end so
+  case $output in *$'\n') output=${output%?} ;; esac
+}
+# As stdout_of; if the program fails, it runs again as both_of, unless it hung or printed too much.
+answer_of() {
+  stdout_of "$@"
+  case $code in 0 | 124 | 137 | 141) ;; *) both_of "$@" ;; esac
+}
 query() {
-  local name=$1 out code=0; shift
+  local name=$1 output code; shift
   type -P -- "$1" >/dev/null || { section "$name" 127 "$1 is not on PATH"; return; }
-  out=$(stdout_of "$@") ||
-    { code=$?; [ "${#out}" -gt "$most" ] || out=$(both_of "$@"); }
-  section "$name" "$code" "$out"
+  answer_of "$@"
+  section "$name" "$code" "$output"
 }
 query_both() {
-  local name=$1 out code=0; shift
-  out=$(both_of "$@") || code=$?
-  section "$name" "$code" "$out"
+  local name=$1 output code; shift
+  both_of "$@"
+  section "$name" "$code" "$output"
 }
+# content NAME FILE: sets `output`, too
 content() {
-  local out
-  if [ ! -e "$2" ]; then section "$1" 127 "$2 does not exist"
-  elif out=$(head -c "$((most + 1))" -- "$2" 2>/dev/null); then section "$1" 0 "$out"
-  else section "$1" 1 "$2 cannot be read by ${USER:-this user}"; fi
+  local code=127
+  [ ! -e "$2" ] || stdout_of head -c "$((most + 1))" -- "$2"
+  case $code in
+    0) section "$1" 0 "$output" ;;
+    127) section "$1" 127 "$2 does not exist" ;;
+    *) section "$1" 1 "$2 cannot be read by ${USER:-this user}" ;;
+  esac
 }
-# locate NAME PLACE...: the program on PATH, else the first place where there is one
+# locate NAME PLACE...: sets `found` to the program on PATH, else in the first place that has one
 locate() {
-  found=$(type -P -- "$1") && return
-  shift
-  for found in "$@"; do [ -x "$found" ] && return; done
+  hash -- "$1" 2>/dev/null
+  for found in "${BASH_CMDS[$1]-$1}" "${@:2}"; do
+    case $found in */*) [ ! -f "$found" ] || [ ! -x "$found" ] || return 0 ;; esac
+  done
   found=; return 1
 }

@@ -4,6 +4,8 @@ exec 3>&1
 # Whatever the login has, only its user may write to what is made here.
 umask go-w
 unset BASH_ENV
+# The last part of a pipeline is no process of its own.
+shopt -s lastpipe
 # SHLVL: a bash that sshd started and that takes itself for the first one (as after `exec`) reads
 # ~/.bashrc even with -c, and its output would count as output of the command.
 export LC_ALL=C SHLVL=3 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -33,19 +35,20 @@ step() {
   local mark=$1 index=$2 most=$3 errors=$4 input=$5 began e c
   shift 5
   now; began=$t
-  e=$(
+  {
     set -o pipefail
-    {
-      # printf is a builtin: it takes what no argv takes, and needs no file as `<<` does.
-      # A command that does not read all of its stdin is no error: hence 2>/dev/null.
-      if [ "$input" ]; then
-        { printf %s "$input" | base64 -d || :; } 2>/dev/null | "$@" 2>&4 3>&- 4>&-
-      else exec "$@" </dev/null 2>&4 3>&- 4>&-
-      fi | head -c "$most" >&3 4>&-
-    } 4>&1 | { head -c "$errors"; ! read -rN 1 _ || head -c 1125899906842624 >/dev/null; } 3>&-
-    c=$?; printf .; exit "$c"
-  ); c=$?
+    # printf is a builtin: it takes what no argv takes, and needs no file as `<<` does.
+    # A command that does not read all of its stdin is no error: hence 2>/dev/null.
+    if [ "$input" ]; then
+      { printf %s "$input" | base64 -d || :; } 2>/dev/null | "$@" 2>&4 3>&- 4>&-
+    else exec "$@" </dev/null 2>&4 3>&- 4>&-
+    fi | head -c "$most" >&3 4>&-
+  } 4>&1 | {
+    IFS= read -rN "$errors" e
+    ! read -rN 1 _ || head -c 1125899906842624 >/dev/null
+  } 3>&-
+  c=${PIPESTATUS[0]}
   now
-  e=${e%.}; [ -z "$e" ] || e=$(printf %s "$e" | base64 -w0)
+  [ -z "$e" ] || e=$(printf %s "$e" | base64 -w0)
   printf '\n%s %s %s %s %s\n' "$mark" "$index" "$c" "$((t - began))" "$e"
 }

@@ -13,12 +13,7 @@ query_vendor() {
     section "$name" 124 "not queried: the devices before took $((up - began)) s"; return
   fi
   while :; do
-    code=0
-    if [ "$merged" ]; then output=$(both_of "$@") || code=$?
-    else
-      output=$(stdout_of "$@") || code=$?
-      case $code in 0 | 124 | 137 | 141) ;; *) output=$(both_of "$@"); code=$? ;; esac
-    fi
+    if [ "$merged" ]; then both_of "$@"; else answer_of "$@"; fi
     [ "${#output}" -le "$most" ] || break
     case $output in *'is busy'* | *'because the device is used'*) ;; *) break ;; esac
     [ "$left" -gt 0 ] || break

@@ -160,7 +160,8 @@ def test_down_ends_the_slow_wire(bring_up: BringUp) -> None:
     lab.fault("lab-1", "delay")
     wire = ProcessId.parsed((record.folder / "lab-1.delay").read_text())
     down(lab.lab_id)
-    assert wire is None or not wire.alive
+    assert wire
+    assert not wire.alive
     assert [p for p in Path("/run/netns").glob("*") if lab.lab_id in p.name] == []
 
 

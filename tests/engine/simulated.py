@@ -22,7 +22,7 @@ from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answered, answer_to
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control
-from ascendboot.model.report import Report, StepResult
+from ascendboot.model.report import Outcome, Report, StepResult
 from ascendboot.setup import ca
 from ascendboot.setup.apply import apply_setup, check_cluster, plan_setup
 from ascendboot.setup.results import Progress, Stopped
@@ -281,6 +281,16 @@ class Simulation:
             f"{name} 0 {base64.b64encode(words.encode()).decode()} \n"
             for name, words in answers.items()
         )
+
+
+def changed(report: Report, outcome: Outcome = Outcome.CHANGED) -> set[tuple[str, str]]:
+    """Node and step of the results with this outcome."""
+    return {(r.node, r.step) for r in report.results if r.outcome is outcome}
+
+
+def details(report: Report, outcome: Outcome = Outcome.BLOCKED) -> list[str]:
+    """The details of the results with this outcome."""
+    return [r.detail for r in report.results if r.outcome is outcome]
 
 
 def running(**changes: Any) -> Answered[Engines]:

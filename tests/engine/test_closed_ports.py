@@ -8,8 +8,8 @@ import pytest
 
 from ascendboot.model.cluster import SshVia
 from ascendboot.model.ports import with_port_ranges
-from ascendboot.model.report import Outcome, Report
-from tests.engine.simulated import BASE, Simulation
+from ascendboot.model.report import Outcome
+from tests.engine.simulated import BASE, Simulation, changed, details
 from tests.fake_transport import Answer
 from tests.unit.checks import well
 
@@ -20,10 +20,6 @@ CLOSED: dict[str, Any] = {"firewall": True, "mpi_args": with_port_ranges((), {})
 
 def closing(count: int = 2) -> Simulation:
     return Simulation.of(count, **CLOSED)
-
-
-def changed(report: Report, outcome: Outcome = Outcome.CHANGED) -> set[tuple[str, str]]:
-    return {(r.node, r.step) for r in report.results if r.outcome is outcome}
 
 
 def test_setup_loads_the_table_once_and_a_plan_only_announces_it() -> None:
@@ -100,8 +96,7 @@ def test_a_node_that_cannot_have_the_table_blocks_setup_before_anything_is_writt
 ) -> None:
     cluster = closing()
     cluster.nodes[1].nft = state
-    report = cluster.walk()
-    [blocked] = [r.detail for r in report.results if r.outcome is Outcome.BLOCKED]
+    [blocked] = details(cluster.walk())
     assert blocked.startswith("lab-2: could not close the ports of jobs (`firewall`): ")
     assert words in blocked
     assert not any(node.transport.files for node in cluster.nodes)

@@ -17,7 +17,7 @@ from ascendboot.model.report import Outcome
 from ascendboot.setup.phases import SETUP
 from ascendboot.transport.api import Effect
 from ascendboot.value import replace
-from tests.engine.simulated import BASE, Simulation
+from tests.engine.simulated import BASE, Simulation, changed, details
 from tests.fake_transport import Answer
 from tests.unit.checks import well
 
@@ -191,8 +191,7 @@ def test_a_variable_of_one_node_changes_that_node_alone() -> None:
     cluster.cluster = replace(cluster.cluster, nodes=(first, other))
     plan, applied = cluster.walk(planning=True), cluster.walk()
     for report, outcome in ((plan, Outcome.WOULD_CHANGE), (applied, Outcome.CHANGED)):
-        found = [(r.node, r.step) for r in report.results if r.outcome is outcome]
-        assert found == [("lab-2", "env/node.env")]
+        assert changed(report, outcome) == {("lab-2", "env/node.env")}
     [diff] = [r.diff for r in plan.results if r.diff]
     assert diff.splitlines()[-1] == "+export CACHE=/mnt/nvme1"
     assert cluster.walk().count(Outcome.CHANGED) == 0
@@ -243,9 +242,9 @@ def test_a_failing_node_does_not_lose_the_results_of_the_others() -> None:
     cluster = Simulation.of(3)
     cluster.nodes[2].broken["write sshd_config"] = Answer(exit_code=1, stderr="disk full")
     report = cluster.walk()
-    changed = {r.node for r in report.results if r.outcome is Outcome.CHANGED}
-    failed = {r.node for r in report.results if r.outcome is Outcome.FAILED}
-    assert ({"lab-1", "lab-2"} <= changed, failed) == (True, {"lab-3"})
+    nodes = {node for node, _ in changed(report)}
+    failed = {node for node, _ in changed(report, Outcome.FAILED)}
+    assert ({"lab-1", "lab-2"} <= nodes, failed) == (True, {"lab-3"})
 
 
 def test_an_interrupt_ends_setup_before_the_next_phase() -> None:
@@ -263,8 +262,7 @@ def test_a_stated_port_that_is_taken_is_refused_and_auto_takes_the_next() -> Non
     assert "Port 12346" in cluster.nodes[0].text("sshd/sshd_config")
     free = cluster.cluster
     cluster.cluster = well.cluster(well.node(1), well.node(2), ssh_port=12345)
-    report = cluster.walk()
-    [blocked] = [r.detail for r in report.results if r.outcome is Outcome.BLOCKED]
+    [blocked] = details(cluster.walk())
     assert blocked == (
         "lab-2: could not use port 12345 for the cluster's sshd: it is taken by nginx (pid 9). "
         "State another ssh.port, or `auto`."

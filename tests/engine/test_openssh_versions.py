@@ -64,9 +64,7 @@ def test_13_every_keyword_is_known_from_7_4_on(
 
 @pytest.mark.parametrize(("program", "stated"), [("sshd", SSHD_OPTIONS), ("ssh", SSH_OPTIONS)])
 def test_13_the_finding_names_what_older_releases_lack(
-    program: str,
-    stated: dict[str, tuple[int, int]],
-    settings: dict[str, set[tuple[str, str]]],
+    program: str, stated: dict[str, tuple[int, int]], settings: dict[str, set[tuple[str, str]]]
 ) -> None:
     known = keywords(program)
     late = {word: known[word][0] for word, _ in settings[program] if known[word][0] > (6, 5)}

@@ -61,10 +61,9 @@ class Server:
         match command.argv:
             case ("date", *_):
                 return "1700000000.5\n"
-            case ("test", *_):
-                return Answer(exit_code=self.script)
             case (_, _, script, *_):
-                asked = {WORK: sections(**self.work), HOST: sections(**self.host)}
+                work = sections(**self.work).replace("@@ opening 0", f"@@ opening {self.script}")
+                asked = {WORK: work, HOST: sections(**self.host)}
                 own_or_code = self.own if "ssh-keygen" in script else "present\0sums\0end\n"
                 return asked.get(script, own_or_code)
             case _:
@@ -77,14 +76,8 @@ def servers() -> tuple[Server, Server]:
 
 
 def applied() -> SetupRecord:
-    on_node = NodeRecord(
-        files={"env/node": OwnFile("aa", 0o644)},
-        sshd="digest",
-        uid=0,
-        user="root",
-        home="/root",
-        expires={},
-    )
+    files = {"env/node": OwnFile("aa", 0o644)}
+    on_node = NodeRecord(files=files, sshd="digest", uid=0, user="root", home="/root")
     return SetupRecord(
         cluster="lab",
         version="1",
@@ -95,18 +88,13 @@ def applied() -> SetupRecord:
         networks=(),
         mpirun="/usr/bin/mpirun",
         launcher=LauncherChoice("mpirun", "it was asked for"),
-        launcher_env={},
         slots=(("lab-1", 0, "198.19.1.0"), ("lab-2", 0, "198.19.2.0")),
         nodes={"lab-1": on_node, "lab-2": on_node},
     )
 
 
 def looked(
-    servers: tuple[Server, Server],
-    script: str = "main.py",
-    *,
-    guarded: bool = False,
-    **given: Any,
+    servers: tuple[Server, Server], script: str = "main.py", *, guarded: bool = False, **given: Any
 ) -> Readiness:
     hosts = {server.transport.node: server.transport for server in servers}
     sides = {name: ReadOnly(host) for name, host in hosts.items()} if guarded else hosts
@@ -136,7 +124,7 @@ def test_a_name_that_begins_as_a_path_is_the_file_on_the_control_machine(
     (here / "main.py").write_text("#!/bin/sh\n")
     monkeypatch.chdir(here)
     for server in servers:
-        server.script = 0 if on_nodes else 1
+        server.script = 0 if on_nodes else 127
     ready = looked(servers, f"{tmp_path}{name}" if name.startswith("/") else name)
     is_copied = name != "main.py" or not on_nodes
     assert ready.is_copied is is_copied
@@ -155,7 +143,7 @@ def spoiled(servers: tuple[Server, Server]) -> tuple[Server, Server]:
         f"process 4 busy python3 x.py\nfolder runs busy {BASE}/jobs/busy\n"
         f"folder gone old {BASE}/jobs/old\n"
     )
-    second.script = 1
+    second.script = 127
     second.work["lacks"] = "no program /usr/bin/mpirun; install Open MPI or run setup\n"
     second.work["packages"] = "python 3.10.4\ntorch 2.1.0\n"
     second.work["jobs"] = f"process 5 old python3 main.py\nfolder none old {BASE}/jobs/old\n"

@@ -9,22 +9,20 @@ import pytest
 from ascendboot.facts.parsers.system import Engines, Listener
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import ContainerExec, Trust
-from ascendboot.model.report import Outcome, Report
+from ascendboot.model.report import Outcome
 from ascendboot.transport.api import Command
 from ascendboot.value import replace
-from tests.engine.simulated import BASE, SimulatedNode, Simulation, network, running
+from tests.engine import simulated
+from tests.engine.simulated import BASE, SimulatedNode, Simulation, changed, details, running
 from tests.fake_transport import Answer
 from tests.unit.checks import well
 
-OF_EVERY_NODE = {
-    *("sshd/host_key", "sshd/sshd_config", "sshd", "trust/authorized_keys"),
-    *("sshd/host_key-cert.pub", "env/node.env", "env/rank-exec", "env/keep.sh"),
+OF_RANKS = {
+    *("env/node.env", "env/rank-exec", "env/keep.sh"),
     *("resources/hccl_json_16p_2_host.json", "resources/hostfile"),
 }
-
-
-def changed(report: Report) -> set[tuple[str, str]]:
-    return {(r.node, r.step) for r in report.results if r.outcome is Outcome.CHANGED}
+OF_SSHD = {"sshd/host_key", "sshd/sshd_config", "sshd", "trust/authorized_keys"}
+OF_EVERY_NODE = {*OF_RANKS, *OF_SSHD, "sshd/host_key-cert.pub"}
 
 
 def test_everything_goes_into_the_containers_and_nothing_to_the_hosts() -> None:
@@ -77,9 +75,7 @@ def test_the_cluster_s_sshd_in_a_container_does_not_block_its_own_port() -> None
 def test_if_a_container_cannot_be_entered_nothing_is_written() -> None:
     cluster = Simulation.with_containers(2)
     cluster.change("lab-2", container=Answered(Engines(names=("other",))))
-    report = cluster.walk()
-    blocked = [r.detail for r in report.results if r.outcome is Outcome.BLOCKED]
-    assert blocked == [
+    assert details(cluster.walk()) == [
         "lab-2: there is no container rec-sdk; there are other. Start it, or correct `container`."
     ]
     assert [len(n.transport.executions) for n in cluster.nodes] == [1, 1]
@@ -90,8 +86,7 @@ def test_check_reports_a_stopped_container() -> None:
     cluster = Simulation.with_containers(3)
     cluster.walk()
     cluster.change("lab-3", container=running(status="exited"))
-    report = cluster.check()
-    causes = {(r.node, r.cause.id) for r in report.results if r.cause}
+    causes = {(r.node, r.cause.id) for r in cluster.check().results if r.cause}
     assert causes == {("lab-3", "container-stopped")}
 
 
@@ -100,16 +95,15 @@ def test_check_continues_after_a_node_that_could_not_be_queried() -> None:
     cluster.walk()
     for side in (cluster.nodes[0], cluster.nodes[2].work):
         side.broken["look at what ascendboot"] = Answer(stderr="no more processes", exit_code=1)
-    report = cluster.check()
-    failed = [(r.node, r.phase) for r in report.results if r.outcome is Outcome.FAILED]
+    results = cluster.check().results
+    failed = [(r.node, r.phase) for r in results if r.outcome is Outcome.FAILED]
     assert failed == [("lab-1", "ask"), ("lab-3", "ask")]
 
 
 def test_a_plan_enters_the_containers_and_writes_nothing() -> None:
     cluster = Simulation.with_containers(2)
     report = cluster.walk(planning=True)
-    assert report.count(Outcome.WOULD_CHANGE) > 0
-    assert report.exit_code == 0
+    assert (report.exit_code, report.count(Outcome.WOULD_CHANGE) > 0) == (0, True)
     assert [len(n.work.transport.executions) for n in cluster.nodes] == [1, 1]
 
 
@@ -120,10 +114,7 @@ def via_engine() -> Simulation:
     return cluster
 
 
-OF_HOSTS = {
-    *("sshd/sshd_config", "sshd/enter", "trust/authorized_keys"),
-    "sshd/host_key-cert.pub",
-}
+OF_HOSTS = {*("sshd/sshd_config", "sshd/enter", "trust/authorized_keys"), "sshd/host_key-cert.pub"}
 
 
 def names(node: SimulatedNode) -> set[str]:
@@ -136,11 +127,9 @@ def test_via_the_engine_only_the_sshd_is_on_the_host() -> None:
     first, second = cluster.nodes
     assert [names(node) for node in cluster.nodes] == [OF_HOSTS, OF_HOSTS]
     assert [(bool(n.daemon), bool(n.work.daemon)) for n in cluster.nodes] == [(True, False)] * 2
-    every = {"env/node.env", "env/rank-exec", "env/keep.sh", "resources/hostfile"}
-    every.add("resources/hccl_json_16p_2_host.json")
     client = {"trust/known_hosts", "trust/ssh_config"}
     client |= {"trust/cluster_key.pub", "trust/cluster_key-cert.pub"}
-    assert (names(first.work), names(second.work)) == (every | client, every)
+    assert (names(first.work), names(second.work)) == (OF_RANKS | client, OF_RANKS)
     assert (set(first.work.keys), set(second.work.keys)) == ({"trust/cluster_key"}, set())
     config = first.text("sshd/sshd_config")
     assert f"ForceCommand {BASE}/sshd/enter\n" in config
@@ -155,9 +144,8 @@ def test_via_the_engine_each_side_is_repaired_separately() -> None:
     cluster.walk()
     cluster.nodes[0].daemon = ""
     cluster.nodes[1].work.wipe()
-    mine = {"env/node.env", "env/rank-exec", "env/keep.sh", "resources/hostfile"}
-    mine.add("resources/hccl_json_16p_2_host.json")
-    assert changed(cluster.walk()) == {("lab-1", "sshd"), *(("lab-2", step) for step in mine)}
+    ours = {("lab-2", step) for step in OF_RANKS}
+    assert changed(cluster.walk()) == {("lab-1", "sshd"), *ours}
 
 
 LEFT = (
@@ -185,15 +173,12 @@ def test_a_change_of_ssh_via_needs_a_reset() -> None:
     cluster = Simulation.with_containers(2)
     cluster.walk()
     cluster.cluster = replace(cluster.cluster, ssh_via="engine")
-    report = cluster.walk()
-    blocked = {r.detail for r in report.results if r.outcome is Outcome.BLOCKED}
     left = "lab-[1-2]: the cluster's sshd {} is left from `ssh.via: {}`. Run reset, then setup."
-    assert blocked == {left.format("in the container", "sshd")}
+    assert set(details(cluster.walk())) == {left.format("in the container", "sshd")}
     back = via_engine()
     back.walk()
     back.cluster = replace(back.cluster, ssh_via="sshd")
-    blocked = {r.detail for r in back.walk().results if r.outcome is Outcome.BLOCKED}
-    assert blocked == {left.format("on the host side", "engine")}
+    assert set(details(back.walk())) == {left.format("on the host side", "engine")}
 
 
 ENDED = "Connection reset by 198.18.0.2 port 12345"
@@ -211,7 +196,7 @@ def test_item_16_a_login_that_fails_quotes_the_log_of_the_sshd_that_refused_it(v
     def log(command: Command) -> str | None:
         if f"-- {BASE}/sshd/sshd.log " in command.argv[2]:
             return f"root:x:0:0::/root:/bin/bash\n{COMPLAINT}\n"
-        return network(command)
+        return simulated.network(command)
 
     for side in (first, first.work, second, second.work):
         side.broken["read the log of the cluster's sshd"] = Answer()

@@ -86,6 +86,7 @@ def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
     cluster = load(inventory)
     applied = SetupRecord(
         cluster=cluster.name,
+        version="1",
         inventory_digest=digest(cluster),
         templates=templates_digest(),
         base=PurePosixPath("/var/lib/ascendboot/mute"),
@@ -96,5 +97,5 @@ def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
         slots=(("n-1", 0, None),),
         nodes={},
     )
-    State(inventory.parent / ".ascendboot").remember_applied(cluster.name, as_json(applied))
+    State(inventory.parent / ".ascendboot").remember(cluster.name, "applied", as_json(applied))
     assert pressed(inventory, mute, "train", "main.py", presses=1) == (130, "interrupted\n")

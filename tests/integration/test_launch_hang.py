@@ -127,12 +127,17 @@ def test_the_rank_that_was_elsewhere_when_the_job_failed_is_the_cause(
     assert not list(Path(plan.job_folder).glob(".stack.*"))
 
 
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A Python without py-spy beside it."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").symlink_to(Path(sys.executable).resolve())
+    return tmp_path / "bin/python3"
+
+
 def test_without_py_spy_the_ends_of_ranks_take_no_longer_and_nobody_is_named(
-    cluster: LocalCluster, tmp_path: Path
+    cluster: LocalCluster, python: Path
 ) -> None:
-    python = tmp_path / "bin" / "python3"
-    python.parent.mkdir()
-    python.symlink_to(Path(sys.executable).resolve())
     plan = cluster.job(LATE, python=str(python))
     report = cluster.run(plan)
     cause = report.cause
@@ -144,11 +149,8 @@ def test_without_py_spy_the_ends_of_ranks_take_no_longer_and_nobody_is_named(
 
 
 def test_a_py_spy_that_hangs_delays_the_end_of_a_job_by_a_second(
-    cluster: LocalCluster, tmp_path: Path
+    cluster: LocalCluster, python: Path
 ) -> None:
-    python = tmp_path / "bin" / "python3"
-    python.parent.mkdir()
-    python.symlink_to(Path(sys.executable).resolve())
     spy = python.with_name("py-spy")
     spy.write_text("#!/bin/sh\nexec sleep 60\n")
     spy.chmod(0o755)
@@ -161,10 +163,7 @@ def test_a_py_spy_that_hangs_delays_the_end_of_a_job_by_a_second(
     assert report.cause.kind is CauseKind.ONE_OF
 
 
-def test_silent_busy_ranks_are_reported_and_continue(cluster: LocalCluster, tmp_path: Path) -> None:
-    python = tmp_path / "bin" / "python3"  # nobody has a py-spy there
-    python.parent.mkdir()
-    python.symlink_to(Path(sys.executable).resolve())
+def test_silent_busy_ranks_are_reported_and_continue(cluster: LocalCluster, python: Path) -> None:
     (cluster.base / "env" / "node.env").write_text("export PATH=/usr/bin:/bin\n")
     plan = cluster.job(SPIN, python=str(python))
     told, interrupts = list[str](), Interrupts()

@@ -33,8 +33,8 @@ run = state.new_run("train")
 words = {"words": "\\u2713 \\udce4"}
 run.write_json("report.json", words)
 run.log_command("n-1", 1, str(words))
-state.remember_applied("lab", words)
-assert state.applied("lab") == words
+state.remember("lab", "applied", words)
+assert state.recall("lab", "applied") == words
 state.remember_current(inventory)
 assert locate(None, cwd=root, environ={}) == inventory
 assert state.current in state.setup_left_here("lab", inventory)
@@ -52,12 +52,12 @@ def test_invalid_text_and_text_outside_the_locale_are_kept(tmp_path: Path, local
 
 def test_the_record_of_a_setup_is_read_back(tmp_path: Path) -> None:
     state = State(tmp_path)
-    assert state.applied("lab") is None
-    state.remember_applied("lab", {"port": 12345})
-    assert state.applied("lab") == {"port": 12345}
+    assert state.recall("lab", "applied") is None
+    state.remember("lab", "applied", {"port": 12345})
+    assert state.recall("lab", "applied") == {"port": 12345}
     write_text(state.cluster("lab") / "applied.json", "{")
     with pytest.raises(AscendbootError, match=r"applied\.json: could not be read: .*; run setup"):
-        state.applied("lab")
+        state.recall("lab", "applied")
 
 
 def test_a_second_setup_names_the_one_that_runs(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_a_file_without_disk_space_is_named(tmp_path: Path) -> None:
 
 def test_forgetting_a_cluster_keeps_only_the_runs(tmp_path: Path) -> None:
     state, inventory = State(tmp_path / ".ascendboot"), tmp_path / ".ascendboot/lab.yaml"
-    state.remember_applied("lab", {})
-    state.remember_applied("atlas", {})
+    state.remember("lab", "applied", {})
+    state.remember("atlas", "applied", {})
     state.remember_current(inventory)
     for name in ("user_ca", "host_ca.pub", ".gitignore"):
         write_text(state.authority("lab") / name, "")
@@ -135,7 +135,7 @@ def test_forgetting_a_cluster_keeps_only_the_runs(tmp_path: Path) -> None:
 
 def test_forgetting_a_cluster_keeps_files_of_others(tmp_path: Path) -> None:
     state = State(tmp_path / ".ascendboot")
-    state.remember_applied("lab", {})
+    state.remember("lab", "applied", {})
     write_text(state.cluster("lab") / "notes", "mine")
     state.remember_current(tmp_path / "other.yaml")
     state.forget_setup("lab", tmp_path / ".ascendboot/lab.yaml")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from signal import SIGTERM
@@ -19,7 +19,7 @@ from ascendboot.model.cluster import Slot
 from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import ranks_named
 from ascendboot.model.secrets import is_secret_name, is_secret_value
-from ascendboot.value import Value, field
+from ascendboot.value import Value, field, from_json
 
 MARK = "ascendboot-preflight "
 """Begins a note in a rank's log."""
@@ -81,21 +81,6 @@ Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
 Remark: TypeAlias = tuple[tuple[int, ...], str]
 """Ranks, and a remark about them."""
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "at": lambda name: _STAGES[_STAGES.index(name)],
-    "facts": json.loads,
-    "library": str,
-    "digests": lambda values: tuple(values or ()),
-    "wrong": lambda values: tuple(values or ()),
-    "clock": float,
-    "failed": str,
-    "after_s": float,
-    "waited": bool,
-    "silent": lambda rank: rank,
-    "measured": dict,
-}
-"""What a note may hold, and how it is read."""
-
 
 def read_notes(folder: Path, ranks: Iterable[int]) -> dict[int, RankNotes]:
     """The notes of each rank from the copies of the logs in a folder; empty without a log.
@@ -126,10 +111,13 @@ def rank_notes(text: str) -> RankNotes:
         if not mark:
             continue
         try:
-            note = json.loads(rest)
-            known |= {name: _READERS[name](value) for name, value in note.items()}
+            note = {name: value for name, value in json.loads(rest).items() if value is not None}
             if "facts" in note:
                 known["digest"] = sha256(note["facts"].encode()).hexdigest()
+                note["facts"] = json.loads(note["facts"])
+            read = from_json(note, RankNotes)
+            known |= {name: getattr(read, name) for name in note}
+            _STAGES.index(read.at)
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             tool, wanted = "the preflight's notes", "a stage and what belongs to it"
             raise NotUnderstoodError(tool, number, line[:200], wanted) from problem
@@ -137,10 +125,7 @@ def rank_notes(text: str) -> RankNotes:
     return RankNotes(**known, is_late=is_late, others=tuple(others))
 
 
-NEEDED = {
-    "mpi": "mpi4py, built with the Open MPI of mpirun",
-    "gloo": "torch with gloo",
-}
+NEEDED = {"mpi": "mpi4py, built with the Open MPI of mpirun", "gloo": "torch with gloo"}
 """What ranks need for each way to meet."""
 _CONNECT = (
     "Let all ports between the nodes through, and see with check whether they reach each other"
@@ -162,7 +147,6 @@ def collective_findings(
     waited = _timed_out(notes)
     failed = {rank: own for rank, own in notes.items() if rank not in waited}
     blamed = [
-        *_silences(slots, notes),
         *_failures(slots, failed, by),
         *_ended(slots, notes, report),
     ]
@@ -189,17 +173,6 @@ def _failed(
     return Finding("preflight-failed", level, nodes_of(ranks, slots), text, remedy)
 
 
-def _silences(slots: Sequence[Slot], notes: Notes) -> Findings:
-    for rank, own in notes.items():
-        if own.silent is not None:
-            nodes = (slots[rank].node.name, slots[own.silent].node.name)
-            text = (
-                f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
-                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
-            )
-            yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
-
-
 def _timed_out(notes: Notes) -> list[int]:
     """The ranks that gave up only because others had not even begun to meet them."""
     meet = _STAGES.index("meet")
@@ -209,6 +182,15 @@ def _timed_out(notes: Notes) -> list[int]:
 
 
 def _failures(slots: Sequence[Slot], notes: Notes, by: str) -> Findings:
+    """The ranks that gave up, and those from which another one received nothing."""
+    for rank, own in notes.items():
+        if own.silent is not None:
+            nodes = (slots[rank].node.name, slots[own.silent].node.name)
+            text = (
+                f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
+                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
+            )
+            yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
     failed = {rank: own for rank, own in notes.items() if own.failed and own.silent is None}
     alike = grouped(((own.at, own.failed), rank) for rank, own in failed.items())
     for (at, why), ranks in alike.items():
@@ -307,17 +289,13 @@ def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
         ("preflight-limits", _unlike(facts, "limits", "not known")),
     ):
         level: Level = "warning" if id_ == "preflight-limits" else "error"
-        for ranks, remarks in _together(found).items():
-            text = f"{ranks_shown(ranks, slots)}: {remarks}"
+        # equal remarks are about all their ranks, and all remarks about the same ranks one text
+        of_words = grouped((words, rank) for ranks, words in found for rank in ranks)
+        alike = grouped((tuple(sorted({*ranks})), words) for words, ranks in of_words.items())
+        for ranks, remarks in alike.items():
+            text = f"{ranks_shown(ranks, slots)}: {'; '.join(remarks)}"
             yield Finding(id_, level, nodes_of(ranks, slots), text, _REMEDIES[id_])
     yield from _clocks(slots, notes)
-
-
-def _together(remarks: Iterable[Remark]) -> dict[tuple[int, ...], str]:
-    """All remarks about the same ranks as one text; equal remarks are about all their ranks."""
-    of_words = grouped((words, rank) for ranks, words in remarks for rank in ranks)
-    of_ranks = grouped((tuple(sorted({*ranks})), words) for words, ranks in of_words.items())
-    return {ranks: "; ".join(words) for ranks, words in of_ranks.items()}
 
 
 def _misplaced(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:

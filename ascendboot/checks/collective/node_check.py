@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from statistics import median
 from typing import Any, TypeAlias
@@ -16,6 +16,7 @@ from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, fold
 from ascendboot.value import Struct, Value, field
 
+NOT_RUN = "node-check-not-run"
 SLOW = 1.3
 """A device is slow if the median of all is faster by this: MindCluster takes 30 % …"""
 OUTLIER = 3 * 1.4826
@@ -78,11 +79,6 @@ def _rate(rate: float, name: str) -> str:
     if name == "product":
         return f"{rate:.3g} TFLOPS" if rate >= 1 else f"{rate * 1e6:.3g} MFLOPS"
     return f"{rate:.3g} GB/s"
-
-
-def not_run(names: tuple[str, ...], why: str) -> Finding:
-    """The finding that the check could not start."""
-    return error("node-check-not-run", names, f"the nodes could not be checked: {why}")
 
 
 def skipped(reasons: Mapping[str, str]) -> Findings:
@@ -217,19 +213,15 @@ def _pairs(
     slots, placement = request.placement.slots, request.placement
     nodes = {node.name: node for node in placement.nodes}
     ranks = {name: placement.ranks_on(node) for name, node in nodes.items()}
-    rounds = isolate(names)
-    try:
-        pairs = next(rounds)
-        while True:
-            groups = [(nodes[a].cluster_address, port, ranks[a] + ranks[b]) for a, b in pairs]
-            results = round_of(slots, check, start, ("pair", check.by, json.dumps(groups)))
-            for pair, (_, _, of_pair) in zip(pairs, groups, strict=True):
-                own = {rank: results[rank] for rank in of_pair}
-                check.pairs[pair] = _of_pair(slots, own)
-            pairs = rounds.send({pair: isinstance(check.pairs[pair], float) for pair in pairs})
-    except StopIteration as end:
-        isolated: Isolated = end.value
-        return isolated
+
+    def passed(pairs: Sequence[Pair]) -> dict[Pair, bool]:
+        groups = [(nodes[a].cluster_address, port, ranks[a] + ranks[b]) for a, b in pairs]
+        results = round_of(slots, check, start, ("pair", check.by, json.dumps(groups)))
+        for pair, (_, _, of_pair) in zip(pairs, groups, strict=True):
+            check.pairs[pair] = _of_pair(slots, {rank: results[rank] for rank in of_pair})
+        return {pair: isinstance(check.pairs[pair], float) for pair in pairs}
+
+    return isolate(names, passed)
 
 
 def _of_pair(slots: Sequence[Slot], own: Mapping[int, Mapping[str, Any] | str]) -> float | str:
@@ -252,7 +244,9 @@ class Isolated(Value, kw_only=True):
     """No pair passed, so that no node can be named."""
 
 
-def isolate(names: Sequence[str]) -> Generator[list[Pair], Mapping[Pair, bool], Isolated]:
+def isolate(
+    names: Sequence[str], passed: Callable[[Sequence[Pair]], Mapping[Pair, bool]]
+) -> Isolated:
     """Choose pairs of nodes to test at once, again and again, until each node is good or bad.
 
     First neighbours meet, then each node of a failed pair meets a node that is known to be good.
@@ -281,7 +275,7 @@ def isolate(names: Sequence[str]) -> Generator[list[Pair], Mapping[Pair, bool], 
             edges = [p for p, ok in results.items() if not ok and {*p} <= {*good}]
             is_unclear = bool(results) and not good
             return Isolated(bad=tuple(bad), edges=tuple(edges), is_unclear=is_unclear)
-        results |= yield pairs
+        results |= passed(pairs)
 
 
 def _failed(results: Mapping[Pair, bool], one: str, other: str) -> bool:

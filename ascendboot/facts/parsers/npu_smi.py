@@ -397,42 +397,25 @@ def parse_device_health(text: str) -> DeviceHealth:
 
 _WHICH = ("NPU ID", "Chip ID", "Chip Count")
 _INTEGER = re.compile(r"-?[0-9]{1,12}")
-_USAGES = re.compile(
-    r"[A-Za-z ]+(?:Usage Rate\(%\)|Capacity\(MB\)|Total\(page\))|NPU Utilization\(%\)"
-)
-_TEMPERATURE = re.compile(r"(?:NPU )?Temperature ?\(C\)")
 _ECC = re.compile(r"(?:HBM|DDR) (?:Single|Double) Bit [A-Za-z -]*(?:Count|Cnt)")
-
-
-def parse_usages(text: str) -> Mapping[str, int]:
-    """The capacities and rates of `npu-smi info -t usages` by the tool's names, for one chip."""
-    return _named_numbers(text, "npu-smi info -t usages", _USAGES, "HBM Usage Rate(%) : 3")
-
-
-def parse_temperature(text: str) -> int:
-    """The temperature of one chip in °C."""
-    tool, example = "npu-smi info -t temp", "Temperature (C) : 53"
-    return next(iter(_named_numbers(text, tool, _TEMPERATURE, example).values()))
+_OF_ECC = re.compile(rf"\s*(?:{'|'.join(_WHICH)}|{_ECC.pattern})\s*:")
 
 
 def parse_ecc(text: str) -> Mapping[str, int]:
-    """The counts of memory errors of `npu-smi info -t ecc` by the tool's names, for one chip."""
-    example = "HBM Double Bit Error Count : 0"
-    return _named_numbers(text, "npu-smi info -t ecc", _ECC, example)
+    """The counts of memory errors of `npu-smi info -t ecc` by the tool's names, for one chip.
 
-
-def _named_numbers(text: str, tool: str, names: re.Pattern[str], example: str) -> dict[str, int]:
-    """The rows whose names have a form, each once; rows with NA are left out."""
+    Each name is there once; rows with NA are left out.
+    """
+    tool = "npu-smi info -t ecc"
     refuse_failure(text, tool)
-    expected = f"rows such as {example}, each name once"
-    known = re.compile(rf"\s*(?:{'|'.join(_WHICH)}|{names.pattern})\s*:")
+    expected = "rows such as HBM Double Bit Error Count : 0, each name once"
     found: dict[str, int] = {}
     seen = set()
-    lines = some_lines(text, tool, expected, known)
+    lines = some_lines(text, tool, expected, _OF_ECC)
     for line in lines:
         name, colon, value = (part.strip() for part in line.text.partition(":"))
         is_number = _INTEGER.fullmatch(value) is not None
-        is_known = name in _WHICH or names.fullmatch(name)
+        is_known = name in _WHICH or _ECC.fullmatch(name)
         if not (colon and is_known and (is_number or value == "NA")) or name in seen:
             raise line.not_understood(tool, expected)
         seen.add(name)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from ascendboot.launch.launchers import Launcher, Traits, sigkill_timeout_s
-from ascendboot.launch.launchers.mpirun import OPENMPI_ENV, OPENMPI_RANKS, hosts
+from ascendboot.launch.launchers import Traits, sigkill_timeout_s
+from ascendboot.launch.launchers.mpirun import OPENMPI_RANKS, Mpirun, hosts
 from ascendboot.launch.plan import LaunchRequest
 
 LARGE = 64
 """From this number of hosts, Horovod (0.28.1, mpi_run.py) turns tree spawn off itself."""
 
 
-class Horovodrun(Launcher):
-    """Starts ranks with `horovodrun`."""
+class Horovodrun(Mpirun):
+    """Starts ranks with `horovodrun`, which needs Open MPI's settings."""
 
     traits = Traits(
         kind="horovod",
@@ -48,11 +48,7 @@ class Horovodrun(Launcher):
 
     def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
         """The folder of ascendboot's `ssh`, then that of mpirun."""
-        return (job.base / "env" / "bin", job.mpirun.parent)
-
-    def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
-        """Settings of Open MPI."""
-        return OPENMPI_ENV
+        return (job.base / "env" / "bin", *super().path(job))
 
 
 LAUNCHER: Final = Horovodrun()

@@ -47,6 +47,11 @@ def table_in(source: Source) -> dict[str, object]:
         if name in document:
             raise RankTableError(f"{source.name}: not a rank table, but {what}: it has {name}")
     lists = list(dict.fromkeys(known.list_name for known in FORMATS.values()))
+    if document.get("status") == "initializing" and len(document) == 1:
+        raise RankTableError(
+            f"{source.name}: no rank table yet: status is initializing: its controller writes the "
+            "devices when all pods have started; read it again then"
+        )
     if not document.keys() & set(lists):
         names = ", ".join(cut(name) for name in list(document)[:5]) or "nothing"
         raise RankTableError(

@@ -57,14 +57,10 @@ class Group(parts.CountedPart):
 class GroupTable(parts.Table):
     """A group list; HCCL numbers the ranks by server id as text, then by device id."""
 
+    called: ClassVar[str] = "group list"
     derived: ClassVar[frozenset[str]] = frozenset({"status", "group_count"})
 
     group_list: tuple[Group, ...] = ()
-
-    @property
-    def generation(self) -> str:
-        """As in messages."""
-        return "group list"
 
     @property
     def instances(self) -> list[Instance]:
@@ -140,7 +136,7 @@ def _from_servers(table: RankTable) -> parts.Converted:
     left_out = [
         *table.others,
         *(name for server in table.server_list for name in server.others),
-        *(name for device in devices for name, _ in device.others),
+        *(name for device in devices for name in device.others),
         *("super_device_id" for device in devices if device.super_device_id is not None),
         *("super_pod_list" for _ in table.super_pods),
     ]

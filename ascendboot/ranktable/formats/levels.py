@@ -50,6 +50,7 @@ class LevelRank(parts.Part):
 class LevelTable(parts.Table):
     """A table of version 2.0."""
 
+    called: ClassVar[str] = "2.0"
     derived: ClassVar[frozenset[str]] = frozenset({"status", "version", "rank_count"})
 
     rank_list: Annotated[
@@ -58,14 +59,9 @@ class LevelTable(parts.Table):
     ] = ()
 
     @property
-    def generation(self) -> str:
-        """As in messages."""
-        return "2.0"
-
-    @property
     def rows(self) -> tuple[parts.Row, ...]:
         """The ranks that the entries state."""
-        return parts.by_rank(
+        return tuple(
             parts.Row(
                 rank=rank.rank_id,
                 server=rank.level_list[0].net_instance_id if rank.level_list else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
@@ -36,7 +36,7 @@ _PROBLEMS = {
 
 
 def _whole(value: object) -> int:
-    found = value if type(value) is int else number(value) if isinstance(value, str) else None
+    found = value if type(value) is int else number(value)
     if found is None or found < 0:
         raise ValueError("no number")
     return found
@@ -129,10 +129,12 @@ class Row(Value, kw_only=True):
 class Table(CountedPart, ABC):
     """A rank table of any generation."""
 
+    called: ClassVar[str] = ""
+
     @property
-    @abstractmethod
     def generation(self) -> str:
         """The generation, as `FORMATS` names it."""
+        return self.called
 
     @property
     @abstractmethod
@@ -170,11 +172,6 @@ class Table(CountedPart, ABC):
         """The file as HCCL reads it; byte-stable."""
         document = {"status": "completed", **self.document()}
         return to_json(document, indent=2, ensure_ascii=True).decode() + "\n"
-
-
-def by_rank(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """The rows in the order of their ranks."""
-    return tuple(sorted(rows, key=lambda row: row.rank))
 
 
 class LackingError(Exception):

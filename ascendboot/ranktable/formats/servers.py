@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from itertools import count
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator
@@ -15,43 +15,16 @@ from ascendboot.ranktable.rules import CALLED, Level, Product
 from ascendboot.value import Struct, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedDevice:
-    """One device of a server: physical id, IP of its network port, and the rank that runs on it.
+class RankedDevice(parts.Part):
+    """One device of a server: physical id, IP of its network port, and the rank that runs on it."""
 
-    A dataclass, not a `Part`, which takes three times as long to build: large tables have 131,072.
-    """
+    last: ClassVar[str] = "rank_id"
 
     device_id: parts.Number
     super_device_id: parts.Number | None = None
     device_ip: parts.OptionalText = None
     """Several are joined by commas."""
     rank_id: parts.Number
-    others: tuple[tuple[str, object], ...] = ()
-    """The members that no other field names and their values, in the order of writing."""
-
-    def document(self) -> dict[str, object]:
-        """The device as HCCL reads it."""
-        members: dict[str, object] = {"device_id": str(self.device_id)}
-        if self.super_device_id is not None:
-            members["super_device_id"] = str(self.super_device_id)
-        if self.device_ip:
-            members["device_ip"] = self.device_ip
-        members.update(self.others)
-        members["rank_id"] = str(self.rank_id)
-        return members
-
-
-_MEMBERS = {one.name for one in fields(RankedDevice)} - {"others"}
-
-
-def _with_others(document: object) -> object:
-    """The members of a device in a file, with the unknown ones under `others`."""
-    if not isinstance(document, dict):
-        return document
-    members = {name: document[name] for name in _MEMBERS & document.keys()}
-    others = {name: document[name] for name in document.keys() - _MEMBERS}
-    return {**members, "others": tuple(parts.in_writing_order(others).items())}
 
 
 class Server(parts.Part):
@@ -61,7 +34,7 @@ class Server(parts.Part):
 
     server_id: str
     device: Annotated[
-        tuple[Annotated[RankedDevice, BeforeValidator(_with_others)], ...],
+        tuple[RankedDevice, ...],
         AfterValidator(lambda found: tuple(sorted(found, key=lambda device: device.rank_id))),
     ] = ()
 
@@ -117,7 +90,7 @@ class RankTable(parts.Table):
     def rows(self) -> tuple[parts.Row, ...]:
         """The ranks that the devices state."""
         pods = {name: pod.super_pod_id for pod in self.super_pods for name in pod.server_ids}
-        return parts.by_rank(
+        rows = (
             parts.Row(
                 rank=device.rank_id,
                 server=server.server_id,
@@ -125,11 +98,12 @@ class RankTable(parts.Table):
                 addresses=tuple(device.device_ip.split(",")) if device.device_ip else (),
                 super_pod=pods.get(server.server_id, ""),
                 super_device_id=device.super_device_id,
-                others=dict(device.others),
+                others=device.others,
             )
             for server in self.server_list
             for device in server.device
         )
+        return tuple(sorted(rows, key=lambda row: row.rank))
 
     def document(self) -> dict[str, object]:
         """The table with its version and count."""
@@ -193,7 +167,8 @@ def numbered(servers: Iterable[Server]) -> tuple[Server, ...]:
     result, first = [], 0
     for server in servers:
         devices = tuple(
-            replace(device, rank_id=rank) for rank, device in enumerate(server.device, first)
+            device.model_copy(update={"rank_id": rank})
+            for rank, device in enumerate(server.device, first)
         )
         result.append(server.model_copy(update={"device": devices}))
         first += len(devices)
@@ -203,7 +178,7 @@ def numbered(servers: Iterable[Server]) -> tuple[Server, ...]:
 def from_members(members: Sequence[parts.Member]) -> RankTable:
     """A table with all that is known of the members, numbered as they stand."""
     pods: dict[str, list[str]] = defaultdict(list)
-    servers = []
+    servers, ranks = [], count()
     for member in members:
         if member.super_pod_id is not None:
             pods[member.super_pod_id].append(member.server_id)
@@ -212,12 +187,12 @@ def from_members(members: Sequence[parts.Member]) -> RankTable:
                 device_id=device.device_id,
                 super_device_id=device.super_device_id,
                 device_ip=device.device_ip,
-                rank_id=0,
+                rank_id=next(ranks),
             )
             for device in member.devices
         )
         servers.append(Server(server_id=member.server_id, device=devices))
-    return RankTable(server_list=numbered(servers), super_pod_list=_super_pods(pods))
+    return RankTable(server_list=tuple(servers), super_pod_list=_super_pods(pods))
 
 
 def _to_1_2(table: RankTable) -> parts.Converted:
@@ -236,7 +211,9 @@ def _to_1_0(table: RankTable) -> parts.Converted:
     servers = tuple(
         server.model_copy(
             update={
-                "device": tuple(replace(device, super_device_id=None) for device in server.device)
+                "device": tuple(
+                    device.model_copy(update={"super_device_id": None}) for device in server.device
+                )
             }
         )
         for server in table.server_list

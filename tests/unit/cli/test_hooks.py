@@ -197,7 +197,7 @@ def samples(text: str) -> dict[str, float]:
 
 
 def a_core(**limits: Any) -> Core:
-    core = Core(["n-1", "n-2", "n-3"], 8, Parallel(), Limits(**limits))
+    core = Core(("n-1", "n-2", "n-3"), 8, Parallel(), Limits(**limits))
     core.begin(0.0)
     core.launched(1.0)
     return core

@@ -28,7 +28,7 @@ def job(place: Path, job_id: str = "job-1") -> tuple[Store, Core]:
     """A supervised job whose first generation runs on two nodes."""
     store = Store(place / f".ascendboot/runs/{job_id}/supervise")
     with store.writing("before") as writer:
-        core = Core(["n-1", "n-2"], 8, Parallel(), Limits(), on_event=writer.event)
+        core = Core(("n-1", "n-2"), 8, Parallel(), Limits(), on_event=writer.event)
         core.begin(0.0)
         core.launched(1.0)
         writer.state(core.to_json())

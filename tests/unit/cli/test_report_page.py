@@ -15,7 +15,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from ascendboot.cli.report_file import Bundle, report
+from ascendboot.cli.report_file import packed, report
 from ascendboot.cli.report_page import Known, legible, page, page_values
 from ascendboot.launch.plan import JobRecord, PlannedRank
 from ascendboot.model.cluster import Cluster, Device, Node, NodeClocks, Parallel, SshAccess
@@ -25,7 +25,6 @@ from ascendboot.model.job import (
     Followed,
     JobCause,
     JobReport,
-    JobState,
     RankEnd,
     RankTimes,
 )
@@ -36,6 +35,7 @@ from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import installed_templates
 from ascendboot.value import asdict, replace
+from tests.unit.checks.collective.ranks import report as job_report
 from tests.unit.cli.calls import called
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -103,29 +103,19 @@ def failed(of: JobRecord, *, rank: int = 77, words: str = "ValueError: loss is n
             silent_since=at(last - 30.0),
             ended=at(60.0 if place.rank == rank else 61.0 + place.rank / 100),
         )
-        code = 1 if place.rank == rank else 143
-        signal = None if place.rank == rank else 15
-        end = RankEnd(
-            rank=place.rank,
-            node=place.node,
-            device=place.device_id,
-            exit_code=code,
-            signal=signal,
-            times=times,
-        )
-        ends.append(end)
+        code, signal = (1, None) if place.rank == rank else (143, 15)
+        whole: dict[str, Any] = {"exit_code": code, "signal": signal, "times": times}
+        end = {"rank": place.rank, "node": place.node, "device": place.device_id, **whole}
+        ends.append(RankEnd(**end))
     bad = ends[rank]
     others = tuple(end.rank for end in ends if end.rank != rank)
-    return JobReport(
+    return job_report(
+        1,
         job_id=of.job_id,
-        state=JobState.FAILED,
-        exit_code=1,
         started=of.started,
-        command=of.command_line,
         first_failure=FirstFailure(**asdict(bad), message=f"step 40\n{words}", log="rank.77.log"),
         ranks=tuple(ends),
         duration_s=62.5,
-        folder=".ascendboot/runs/x",
         cause=JobCause(
             kind=CauseKind.RANK,
             title=f"{bad.node}: rank {rank} on device {bad.device} failed first, with exit code 1",
@@ -387,7 +377,7 @@ def test_a_job_without_a_report_and_a_cluster_without_anything() -> None:
 
 
 def test_generations_of_a_supervised_job_are_on_a_timeline() -> None:
-    core = Core(["atlas-01", "atlas-02"], 1, Parallel(), Limits(), on_event=lambda _event: None)
+    core = Core(("atlas-01", "atlas-02"), 1, Parallel(), Limits(), on_event=lambda _event: None)
     events = (
         {"event": "launching", "generation": 1, "nodes": ["atlas-01", "atlas-02"], "time": at(0)},
         {"event": "cause", "generation": 1, "kind": "npu-fault", "words": HOSTILE, "time": at(30)},
@@ -416,21 +406,17 @@ def test_generations_of_a_supervised_job_are_on_a_timeline() -> None:
 def test_a_bundle_is_masked_bounded_and_says_what_it_lacks(tmp_path: Path) -> None:
     big = tmp_path / "rank.0.log"
     big.write_bytes(b"first\n" + b"planted \xff line\n" * 200_000 + b"last\n")
-    left_out: list[dict[str, str]] = []
-    bundle = Bundle("ascendboot-report-x", partial(masked, secrets=["planted"]), left_out)
-    content = bundle.finished([("run/rank.0.log", big), ("run/gone", tmp_path / "gone")])
+    files = [("run/rank.0.log", big), ("run/gone", tmp_path / "gone")]
+    change = partial(masked, secrets=["planted"])
+    content, left_out = packed("ascendboot-report-x", {}, files, change)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        files = {
-            member.name: (archive.extractfile(member) or io.BytesIO()).read()
-            for member in archive.getmembers()
-        }
-    log = files["ascendboot-report-x/run/rank.0.log"]
+        log, lacks = [file.read() for m in archive if (file := archive.extractfile(m))]
     assert log.startswith(b"first\n*** \xff line\n")
     assert log.endswith(b"*** \xff line\nlast\n")
     assert b"bytes are left out here" in log
     assert b"planted" not in log
     assert [each["name"] for each in left_out] == ["run/rank.0.log", "run/gone"]
-    assert b"run/gone: could not be read" in files["ascendboot-report-x/LEFT-OUT.txt"]
+    assert b"run/gone: could not be read" in lacks
 
 
 def test_the_verb_writes_a_run_of_check_and_overwrites_only_reports(

@@ -7,8 +7,9 @@ import pytest
 from ascendboot.cli.status import how_it_ended, rank_rows, standstill
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.status import NodeStatus
-from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
+from ascendboot.model.job import CauseKind, FirstFailure, JobCause
 from ascendboot.value import replace
+from tests.unit.checks.collective.ranks import report
 
 GIB = 1 << 30
 
@@ -90,19 +91,7 @@ def test_a_standstill_is_reported_when_all_ranks_are_known() -> None:
     assert standstill([]) == ""
 
 
-FAILED = JobReport(
-    job_id="j",
-    state=JobState.FAILED,
-    exit_code=3,
-    started="",
-    command="",
-    first_failure=FirstFailure(
-        rank=1, node="atlas-2", device=4, exit_code=3, signal=None, message="", log=""
-    ),
-    ranks=(),
-    duration_s=1.0,
-    folder="",
-)
+FIRST = FirstFailure(rank=1, node="atlas-2", device=4, exit_code=3, signal=None, message="", log="")
 LOST = JobCause(
     kind=CauseKind.NODE, title="atlas-2: was lost", ranks=(), nodes=("atlas-2",), why="w"
 )
@@ -121,4 +110,4 @@ LOST = JobCause(
 def test_the_end_of_a_job_is_described_without_repetition(
     message: str, cause: JobCause | None, lines: list[str]
 ) -> None:
-    assert how_it_ended(replace(FAILED, message=message, cause=cause)) == lines
+    assert how_it_ended(report(3, first_failure=FIRST, message=message, cause=cause)) == lines

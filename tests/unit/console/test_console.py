@@ -13,17 +13,10 @@ from ascendboot.cli.train import refused
 from ascendboot.console.screen import Screen, folded
 from ascendboot.console.streams import write_plainly
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
-from ascendboot.model.job import (
-    CauseKind,
-    FirstFailure,
-    Followed,
-    JobCause,
-    JobReport,
-    JobState,
-    RankEnd,
-)
+from ascendboot.model.job import CauseKind, FirstFailure, Followed, JobCause, JobReport, RankEnd
 from ascendboot.model.report import Finding, Level, Outcome, Report, StepResult
 from ascendboot.value import asdict
+from tests.unit.checks.collective.ranks import report
 
 
 def result(node: str, outcome: Outcome, detail: str = "", diff: str = "") -> StepResult:
@@ -91,13 +84,13 @@ def test_item_06_no_text_of_a_node_begins_a_line(
 def test_in_json_mode_standard_output_is_the_document_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    report = Report(run_id="r", cluster="lab", results=(result("lab-1", Outcome.CHANGED),))
+    whole = Report(run_id="r", cluster="lab", results=(result("lab-1", Outcome.CHANGED),))
     screen = Screen(json_mode=True)
-    screen.phase("Judge", report.results)
-    screen.json(report.to_json())
-    screen.summary(report, ".ascendboot/runs/r", planned=False)
+    screen.phase("Judge", whole.results)
+    screen.json(whole.to_json())
+    screen.summary(whole, ".ascendboot/runs/r", planned=False)
     streams = capsys.readouterr()
-    assert json.loads(streams.out) == report.to_json()
+    assert json.loads(streams.out) == whole.to_json()
     assert streams.err.splitlines()[-1] == (
         "lab: 1 thing changed, 0 problems. Kept in .ascendboot/runs/r"
     )
@@ -162,8 +155,7 @@ def test_a_check_ends_with_the_number_of_distinct_findings(
 
 
 def test_setup_counts_its_warnings_too(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report(run_id="r", cluster="lab", results=FOUND[:4])
-    Screen().summary(report, "runs/r", planned=False)
+    Screen().summary(Report(run_id="r", cluster="lab", results=FOUND[:4]), "runs/r", planned=False)
     assert capsys.readouterr().out == (
         "lab: 0 things changed, 0 problems, 1 warning. Kept in runs/r\n"
     )
@@ -174,18 +166,8 @@ TITLE = "lab-2: rank 9 on device 1 failed first, with exit code 1"
 
 
 def failed(cause: JobCause | None) -> JobReport:
-    return JobReport(
-        job_id="job-1",
-        state=JobState.FAILED,
-        exit_code=1,
-        started="",
-        command="",
-        first_failure=FirstFailure(**asdict(END), message="a\nb\nc\nd\ne", log="x/rank.9.log"),
-        ranks=(END,),
-        duration_s=2.0,
-        folder="x",
-        cause=cause,
-    )
+    first = FirstFailure(**asdict(END), message="a\nb\nc\nd\ne", log="x/rank.9.log")
+    return report(1, job_id="job-1", first_failure=first, ranks=(END,), duration_s=2.0, cause=cause)
 
 
 def test_a_failed_job_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:

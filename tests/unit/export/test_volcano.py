@@ -1,9 +1,10 @@
-"""A job as YAML of a VolcanoJob: valid, and nothing lost in silence."""
+"""A job as YAML of a VolcanoJob and back: valid, nothing lost in silence, nothing hostile read."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import jsonschema
 import pytest
 import yaml
 
-from ascendboot.errors import UsageError
+from ascendboot.errors import InventoryError, UsageError
+from ascendboot.export.from_volcano import read_job
 from ascendboot.export.volcano import PROFILES, Job, export, facts, refusals
+from ascendboot.inventory.load import load
 from ascendboot.inventory.schema import resolve, whole
 from ascendboot.value import replace
 from tests.unit.cli.calls import called
 
 DATA = Path(__file__).parent.parent.parent / "data/volcano"
-PAGE = DATA / "routing-page.yaml"
+GUIDE, PAGE = DATA / "guide.yaml", DATA / "routing-page.yaml"
 SCHEMA = json.loads((DATA / "vcjob-schema.json").read_text())
 JOB = Job(script="main.py", args=("--text", "it's $(HOME) ✓"), image="swr.example/x:1", region="r")
 INVENTORY = (DATA / "inventory.yaml").read_text()
@@ -39,6 +42,12 @@ def exported(job: Job = JOB, *changes: tuple[str, str]) -> tuple[str, list[str]]
         text = text.replace(old, new)
     Path("i.yaml").write_text(text)
     return export(Path("i.yaml"), job)
+
+
+def imported(text: str) -> tuple[dict[str, Any], list[str], list[str]]:
+    Path("job.yaml").write_text(text)
+    inventory, words, notes = read_job(Path("job.yaml"))
+    return yaml.safe_load(inventory), words, notes
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -109,17 +118,32 @@ def test_cabinet_routing_is_as_on_its_page() -> None:
     assert env[1] - env[0] == set()
 
 
-def test_what_kubernetes_has_no_field_for_is_listed_and_kept() -> None:
+def test_the_way_there_and_back_loses_nothing_that_is_not_listed() -> None:
     text, left = exported()
+    before = load(Path("i.yaml"))
+    inventory, words, notes = imported(text)
+    for name in inventory["nodes"]:
+        inventory["nodes"][name]["address"] = "192.0.2.[11-14]"
+    Path("back.yaml").write_text(yaml.safe_dump(inventory))
+    after = load(Path("back.yaml"))
+    env = before.env_of(before.nodes[0])
+    assert env.pop("HF_TOKEN") == "not-to-be-seen"
+    folder: Any = {"mpi_args": (), "firewall": False, "env": env}
+    changed: Any = {"nodes": after.nodes, "primary_name": "worker-0", "source": "back.yaml"}
+    assert after == replace(before, **folder, **changed)
+    assert [(n.container, n.device_count) for n in after.nodes] == [("rec-sdk", 8)] * 4
+    assert words == ["train", "main.py", "--", *JOB.args]
+    again = imported(exported(replace(JOB, max_retry=5))[0])[1]
+    assert again[:5] == ["train", "main.py", "--supervise", "--max-restarts", "5"]
     assert [note.split(": ")[1] for note in left] == [
         *("nodes.atlas-[1-4].address", "nodes.atlas-[1-4].leaf", "defaults.user", "firewall"),
         *("env HF_TOKEN", "/workspace/demo, /data/criteo, /data/checkpoints"),
         "product, resources, code, logs, checkpoint, parallel",
     ]
-    annotations = yaml.safe_load(text)["items"][-1]["metadata"]["annotations"]
-    kept, stated = json.loads(annotations["ascendboot/inventory"]), yaml.safe_load(INVENTORY)
-    assert kept["parallel"] == stated["parallel"]
-    assert kept["product"] == stated["product"]
+    assert [note.split(": ")[1].rpartition(".")[2] for note in notes] == [
+        *("env HF_TOKEN", "namespace", "fault-scheduling", "queue", "policies[0]"),
+        *("restartPolicy", "image", "imagePullPolicy"),
+    ]
 
 
 def test_the_words_of_a_job_reach_its_container_unchanged() -> None:
@@ -133,6 +157,10 @@ def test_values_of_secrets_stand_nowhere() -> None:
     text, notes = exported()
     assert "not-to-be-seen" not in text + "".join(notes)
     assert "secretKeyRef: {name: two-node-secrets, key: HF_TOKEN}" in text
+    Path("job.yaml").write_text(text.replace("OF_NODES", "MY_PASSWORD"))
+    inventory, _, notes = read_job(Path("job.yaml"))
+    assert "MY_PASSWORD: secret" in "".join(notes)
+    assert '#  "MY_PASSWORD": "?"\n' in inventory
 
 
 @pytest.mark.parametrize("case", CASES["refused"], ids=lambda case: case["message"])
@@ -150,15 +178,73 @@ def test_the_rules_of_the_webhook(case: dict[str, Any]) -> None:
     assert case["message"] in message
 
 
-def test_the_verb_prints_yaml_and_lists_what_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["guide", "routing-page", "shell-line"])
+def test_the_yaml_of_the_guides_is_read(name: str) -> None:
+    text = (DATA / f"{name}.yaml").read_text()
+    jsonschema.validate(yaml.safe_load(text), SCHEMA)
+    inventory, words, notes = imported(text)
+    left_out = [note.split(": ")[1] for note in notes]
+    wanted = json.loads((DATA / f"{name}.json").read_text())
+    assert {"inventory": inventory, "train": words, "left_out": left_out} == wanted
+
+
+def test_nothing_of_the_yaml_is_dropped_in_silence() -> None:
+    whole_job = yaml.safe_load(GUIDE.read_text())
+    spec = whole_job["spec"]["tasks"][0]["template"]["spec"]
+    for place in (whole_job, whole_job["spec"], spec, spec["containers"][0]):
+        place["unheardOf"] = {"a": [1, {"b": None, "c": True}]}
+    spec["containers"][0]["env"] = [{"name": "RANK", "value": "1"}, {"name": "A", "value": 2}]
+    inventory, _, notes = imported(yaml.safe_dump(whole_job))
+    assert sum("unheardOf: left out" in note for note in notes) == 4
+    assert sum("env[0]: left out" in note for note in notes) == 1
+    assert inventory["env"] == {"A": "2"}
+
+
+@pytest.mark.parametrize("case", CASES["hostile"], ids=lambda case: case["message"])
+def test_hostile_yaml_is_refused(case: dict[str, str]) -> None:
+    Path("job.yaml").write_text(case["text"])
+    with pytest.raises((InventoryError, UsageError)) as caught:
+        read_job(Path("job.yaml"))
+    assert case["message"] in str(caught.value)
+
+
+@pytest.mark.parametrize("hostile", ["x", {"a": 1}, [{"name": ["\n#"]}]], ids=str)
+def test_odd_values_anywhere_raise_nothing(hostile: Any) -> None:
+    """Every value of the page is replaced, each alone."""
+    page = yaml.safe_load(PAGE.read_text())
+    ends = [tuple(place[1:].split(".")) for place, _ in leaves(page)]
+    for path in {end[:depth] for end in ends for depth in range(1, len(end))}:
+        inner = whole_job = deepcopy(page)
+        *way, last = (int(step) if step.isdigit() else step for step in path)
+        for step in way:
+            inner = inner[step] if step in inner or isinstance(step, int) else {}
+        inner[last] = hostile
+        try:
+            found, words, notes = imported(json.dumps(whole_job))
+        except UsageError:
+            assert path[0] in ("apiVersion", "kind", "spec")
+        else:
+            assert isinstance(found["nodes"], dict)
+            assert words[0] == "train"
+            assert notes
+
+
+def test_both_verbs_print_yaml_and_list_what_is_left_out(tmp_path: Path) -> None:
     line = "export.volcano main.py --inventory i.yaml --image x:1"
     done = called(f"{line} -- --steps 3", tmp_path)
     assert (done.returncode, yaml.safe_load(done.stdout)["kind"]) == (0, "List")
     assert "i.yaml:3: nodes.atlas-[1-4].address: left out: Kubernetes chooses" in done.stderr
-    assert json.loads(called(f"{line} --json -- --steps 3", tmp_path).stdout) == {
-        "yaml": done.stdout,
-        "not_carried_over": done.stderr.splitlines(),
+    (tmp_path / "job.yaml").write_text(done.stdout)
+    plain = called("import.volcano job.yaml", tmp_path)
+    assert "#    ascendboot train main.py -- --steps 3\n" in plain.stdout
+    assert json.loads(called("import.volcano job.yaml --json", tmp_path).stdout) == {
+        "inventory": plain.stdout,
+        "train": ["train", "main.py", "--", "--steps", "3"],
+        "not_carried_over": plain.stderr.splitlines(),
     }
+    (tmp_path / "new.yaml").write_text(plain.stdout)
+    refused = called("export.volcano a.py --image x --inventory new.yaml", tmp_path)
+    assert (refused.returncode, "address" in refused.stderr) == (2, True)
     without = called("export.volcano main.py --inventory i.yaml", tmp_path)
     assert (without.returncode, without.stdout) == (2, "")
     assert without.stderr.startswith("--image: is missing: ")

@@ -490,8 +490,7 @@ def test_a_known_error_in_a_plog_explains_a_failure(tmp_path: Path) -> None:
         1,
         "2026-01-02-03:04:05.678.901 [a.cc:1]7 Aicore kernel execute failed, device_id=5",
     )
-    cause = report(seen, tmp_path).cause
-    assert cause is not None
+    cause = cause_of(report(seen, tmp_path))
     source = "rank.1.plog/debug/plog/plog-7_1.log"
     assert (cause.rank, cause.source, cause.at) == (1, source, "2026-01-02T03:04:05.678+00:00")
     assert "Aicore kernel execute failed" in cause.words
@@ -510,8 +509,7 @@ def test_a_known_error_in_a_plog_explains_a_failure(tmp_path: Path) -> None:
 def test_other_errors_in_a_plog_explain_nothing(tmp_path: Path, line: str) -> None:
     seen = progress((1, 1, 1767323050.0, 0), (3, 1, 1767323049.0, 0))
     plog(tmp_path, 1, line)
-    cause = report(seen, tmp_path).cause
-    assert cause is not None
+    cause = cause_of(report(seen, tmp_path))
     assert (cause.rank, cause.source) == (3, "events")
 
 
@@ -528,9 +526,8 @@ def test_a_loss_that_was_nan_is_a_note_of_a_job_that_succeeds(tmp_path: Path) ->
 def test_a_loss_that_was_nan_is_evidence_of_the_cause_of_a_failure(tmp_path: Path) -> None:
     record_loss(tmp_path, NAN)
     found = report(progress((3, 1, 10.0)), tmp_path)
-    assert found.cause is not None
-    assert (found.cause.losses, found.notes) == ((NAN_WORDS,), ())
-    assert f"  loss: {NAN_WORDS}" in found.cause.lines()
+    assert (cause_of(found).losses, found.notes) == ((NAN_WORDS,), ())
+    assert f"  loss: {NAN_WORDS}" in cause_of(found).lines()
 
 
 def test_the_ends_of_logs_show_a_loss_that_was_nan(tmp_path: Path) -> None:

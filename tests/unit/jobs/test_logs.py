@@ -18,7 +18,6 @@ from ascendboot.jobs.logs import (
     chosen_pattern,
     chosen_ranks,
     chosen_time,
-    fetch_plogs,
     fetch_tails,
 )
 from ascendboot.launch.plan import JobRecord
@@ -165,7 +164,7 @@ def test_of_each_rank_three_plogs_are_read_those_with_errors_first(
     (there / "rank.9.plog").mkdir()
     (there / "rank.9.plog/plog-9_1.log").write_bytes(b"[ERROR] of another node\n")
     node = answering("a-1", sent(there))
-    assert fetch_plogs(job, {"a-1": node}, here, forks=4) == {}
+    assert fetch_tails(job, {"a-1": node}, here, has_logs=True, forks=4) == {}
     found = {path.relative_to(here).as_posix(): path.read_bytes() for path in here.rglob("*.log")}
     names = {number: f"rank.0.plog/debug/plog/plog-{number}_1.log" for number in (1, 4, 5)}
     assert found == {
@@ -180,7 +179,9 @@ def test_stacks_of_ranks_of_the_node_come_with_the_plogs(job: JobRecord, tmp_pat
     here.mkdir()
     for name in ("rank.0.stack", "rank.9.stack", "rank.1 .stack"):
         (there / name).write_text("rank 0 7 S -\nend\n")
-    assert fetch_plogs(job, {"a-1": answering("a-1", sent(there))}, here, forks=4) == {}
+    assert (
+        fetch_tails(job, {"a-1": answering("a-1", sent(there))}, here, has_logs=True, forks=4) == {}
+    )
     assert [path.name for path in here.iterdir()] == ["rank.0.stack"]
 
 
@@ -190,5 +191,5 @@ def test_stacks_of_ranks_of_the_node_come_with_the_plogs(job: JobRecord, tmp_pat
 def test_a_plog_cannot_be_written_elsewhere(job: JobRecord, tmp_path: Path, name: str) -> None:
     tail = base64.b64encode(b"x").decode()
     odd = answering("a-1", f"tail {name} 0 {tail}\nend\n")
-    errors = fetch_plogs(job, {"a-1": odd}, tmp_path, forks=4)
+    errors = fetch_tails(job, {"a-1": odd}, tmp_path, has_logs=True, forks=4)
     assert isinstance(errors["a-1"], CommandError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from ascendboot.doctor.verdict import Layout, Verdict, examine
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import RankEnded
-from ascendboot.launch.plan import LaunchPlan, rank_log
+from ascendboot.launch.plan import LaunchPlan, PlannedRank, rank_log
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks, Placement, Slot
 from ascendboot.value import replace
@@ -40,22 +39,9 @@ the job to be terminated. The first process to do so was:
 """
 LOST = "ORTE has lost communication with a remote daemon.\n"
 ROWS = [pytest.param(one, id=one.name) for one in scenarios()]
-TABLE = {
-    "version": "1.0",
-    "status": "completed",
-    "server_count": "2",
-    "server_list": [
-        {
-            "server_id": host,
-            "device": [
-                {"device_id": str(p.device), "device_ip": p.ip, "rank_id": str(p.rank)}
-                for p in PLACES
-                if p.host == host
-            ],
-        }
-        for host in HOSTS
-    ],
-}
+RANKS = tuple(PlannedRank(p.rank, p.host, p.device, p.device, p.ip) for p in PLACES)
+LAYOUT = Layout(RANKS, {host: (host,) for host in HOSTS}, "hccl.json")
+"""As a rank table states it."""
 
 
 def ends(parts: list[Part]) -> dict[int, tuple[int, float]]:
@@ -131,9 +117,7 @@ def test_the_report_names_the_cause(row: Scenario, tmp_path: Path) -> None:
 def test_the_logs_alone_name_no_other_cause(row: Scenario, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     written(row, tmp_path / "logs")
-    (tmp_path / "hccl.json").write_text(json.dumps(TABLE))
-    layout = Layout.of_table(str(tmp_path / "hccl.json"))
-    found = [one.to_json() for one in examine([tmp_path / "logs"], layout).verdicts]
+    found = [one.to_json() for one in examine([tmp_path / "logs"], LAYOUT).verdicts]
     expected = row.cause(of_logs=True)
     if expected is not None:
         expected["kind"] = expected["kind"] if found else ""
@@ -155,8 +139,7 @@ def test_without_a_log_nothing_wrong_is_certain(
     (tmp_path / "logs").mkdir()
     written(row, tmp_path / "logs")
     (tmp_path / "logs" / rank_log(missing)).unlink()
-    (tmp_path / "hccl.json").write_text(json.dumps(TABLE))
-    for layout in (Layout(), Layout.of_table(str(tmp_path / "hccl.json"))):
+    for layout in (Layout(), LAYOUT):
         for one in examine([tmp_path / "logs"], layout).verdicts:
             is_right = set(one.cause.ranks) <= set(expected["ranks"])
             assert is_right or one.certainty != "certain", one

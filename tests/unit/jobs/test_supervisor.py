@@ -44,23 +44,29 @@ class Clock:
         self.now += seconds
 
 
+def ended(made: LaunchPlan | JobRecord, state: JobState, exit_code: int) -> JobReport:
+    return replace(running_report(made, "", ""), state=state, exit_code=exit_code)
+
+
 def succeeded(made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
-    report = running_report(made, "", "")
-    return replace(report, state=JobState.SUCCEEDED, exit_code=0)
+    return ended(made, JobState.SUCCEEDED, 0)
+
+
+def interrupted(made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
+    return ended(made, JobState.INTERRUPTED, 130)
 
 
 def rank_failed(made: LaunchPlan | JobRecord, _progress: Progress, code: int = 7) -> JobReport:
     failure = FirstFailure(
         rank=0, node="a-1", device=0, exit_code=code, signal=None, message="", log=""
     )
-    report = replace(running_report(made, "", ""), first_failure=failure)
-    return replace(report, state=JobState.FAILED, exit_code=code)
+    return replace(ended(made, JobState.FAILED, code), first_failure=failure)
 
 
 def lost(*nodes: str) -> Outcome:
     def outcome(made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
         progress.lost |= dict.fromkeys(nodes, "no sign of life for 6 s")
-        return replace(running_report(made, "", ""), state=JobState.FAILED, exit_code=1)
+        return ended(made, JobState.FAILED, 1)
 
     return outcome
 
@@ -132,6 +138,13 @@ def supervisor(practice: Practice, **limits: float) -> Supervisor:
         clock=clock,
         pause=clock.pause,
     )
+
+
+def npu(node: str, code: str) -> Fault:
+    return Fault(kind=FaultKind.NPU_FAULT, at=0.0, node=node, codes=(code,))
+
+
+ILL = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", words="device 3 is Alarm")
 
 
 def test_a_job_that_succeeds_has_one_generation() -> None:
@@ -217,7 +230,7 @@ def test_a_node_that_is_not_ready_takes_no_part(gone: Sequence[str]) -> None:
 def test_a_node_whose_devices_are_not_ready_is_left_out_until_they_are_well_or_it_is_released(
     codes: Sequence[str], status: str
 ) -> None:
-    ill = [Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", codes=(code,)) for code in codes]
+    ill = [npu("a-2", code) for code in codes]
     practice = Practice([NotReadyError({"a-2": "device 0 is Alarm"}, ()), succeeded], seen=ill)
     watched = supervisor(practice)
     assert watched.run().end.exit_code == 0
@@ -232,10 +245,6 @@ def test_a_job_that_makes_progress_is_not_ended_for_failing_in_the_same_way() ->
 
 
 def test_ctrl_c_ends_the_job_and_nothing_is_started_again() -> None:
-    def interrupted(made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
-        report = running_report(made, "", "")
-        return replace(report, state=JobState.INTERRUPTED, exit_code=130)
-
     practice = Practice([interrupted])
     assert supervisor(practice).run().end.exit_code == 130
     assert len(practice.launches) == 1
@@ -289,16 +298,13 @@ def test_a_generation_that_runs_is_followed_by_the_next_supervisor(
 
 
 def test_ctrl_c_while_a_fault_ends_the_generation_ends_the_job() -> None:
-    ill = Fault(kind=FaultKind.NPU_FAULT, at=1001.0, node="a-2", words="device 3 is Alarm")
-
-    def interrupted(made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
-        watched.core.fault(ill)
+    def faulty(made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+        watched.core.fault(replace(ILL, at=1001.0))
         watched.interrupts.press()
         progress.interrupted = True
-        report = running_report(made, "", "")
-        return replace(report, state=JobState.INTERRUPTED, exit_code=130)
+        return interrupted(made, progress)
 
-    watched = supervisor(Practice([interrupted]))
+    watched = supervisor(Practice([faulty]))
     assert watched.run().end.exit_code == 130
 
 
@@ -319,12 +325,23 @@ def running(practice: Practice, **limits: float) -> NodeWatch:
     )
 
 
+def look(watch: NodeWatch) -> None:
+    watch.look(lambda: True, Event())
+
+
+def without_a_2(watch: NodeWatch) -> Core:
+    """Its core, after the next generation was launched without a node that was lost."""
+    watch.core.fault(Fault(kind=FaultKind.NODE_DOWN, at=1011.0, node="a-2"))
+    watch.core.stopped(1012.0, ())
+    watch.core.tick(1020.0)
+    return watch.core
+
+
 def test_a_device_that_fails_ends_the_generation_and_keeps_its_node_out() -> None:
-    ill = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", words="device 3 is Alarm")
-    watch = running(Practice([succeeded], seen=[ill]))
+    watch = running(Practice([succeeded], seen=[ILL]))
     kept: list[str] = []
     watch.keep = lambda: kept.append(watch.core.nodes["a-2"].status)
-    watch.look(lambda: True, Event())
+    look(watch)
     assert kept[-1] == "quarantined"
     assert watch.interrupts.why == "npu-fault on a-2: device 3 is Alarm"
     assert watch.core.nodes["a-2"].status == "quarantined"
@@ -332,11 +349,8 @@ def test_a_device_that_fails_ends_the_generation_and_keeps_its_node_out() -> Non
 
 
 def test_faults_of_several_nodes_in_one_look_are_seen_together() -> None:
-    ill = [
-        Fault(kind=FaultKind.NPU_FAULT, at=0.0, node=node, codes=("8C03A000",)) for node in NODES
-    ]
-    watch = running(Practice([succeeded], seen=ill))
-    watch.look(lambda: True, Event())
+    watch = running(Practice([succeeded], seen=[npu(node, "8C03A000") for node in NODES]))
+    look(watch)
     assert watch.interrupts.why == "npu-fault on a-1 (8C03A000)"
     assert {state.reason for state in watch.core.nodes.values()} == {"a common cause"}
     [launch] = watch.core.stopped(1020.0, ())
@@ -347,16 +361,13 @@ def test_faults_of_several_nodes_in_one_look_are_seen_together() -> None:
 def test_a_job_grows_at_its_next_checkpoint_after_a_node_has_returned() -> None:
     practice = Practice([succeeded], returns=True)
     watch = running(practice)
-    watch.look(lambda: True, Event())
-    core = watch.core
-    core.fault(Fault(kind=FaultKind.NODE_DOWN, at=1011.0, node="a-2"))
-    core.stopped(1012.0, ())
-    core.tick(1020.0)
+    look(watch)
+    core = without_a_2(watch)
     assert core.members == ("a-1",)
-    watch.look(lambda: True, Event())
+    look(watch)
     watch.clock.pause(1000.0)  # type: ignore[attr-defined]
     practice.steps = iter([50])
-    watch.look(lambda: True, Event())
+    look(watch)
     assert core.state is State.STOPPING
     assert "the number of nodes changes after this checkpoint" in watch.interrupts.why
     assert core.stopped(2100.0, ())[0].nodes == NODES  # type: ignore[union-attr]
@@ -365,11 +376,9 @@ def test_a_job_grows_at_its_next_checkpoint_after_a_node_has_returned() -> None:
 def shrunk(practice: Practice) -> NodeWatch:
     """The watch over a generation that goes on without a node, which has returned since."""
     watch = running(practice)
-    watch.core.fault(Fault(kind=FaultKind.NODE_DOWN, at=1011.0, node="a-2"))
-    watch.core.stopped(1012.0, ())
-    watch.core.tick(1020.0)
+    without_a_2(watch)
     watch.clock.pause(20.0)  # type: ignore[attr-defined]
-    watch.look(lambda: True, Event())
+    look(watch)
     assert watch.core.nodes["a-2"].status == "soft-quarantine"
     return watch
 
@@ -378,10 +387,10 @@ def test_a_node_that_is_lost_again_while_it_is_held_must_be_ready_for_longer() -
     practice = Practice([succeeded], returns=True)
     watch = shrunk(practice)
     practice.returns = False
-    watch.look(lambda: True, Event())
+    look(watch)
     assert watch.core.nodes["a-2"].status == "absent"
     practice.returns = True
-    watch.look(lambda: True, Event())
+    look(watch)
     assert watch.core.nodes["a-2"].until == watch.clock() + 2 * Limits().stable_for_s
     assert watch.core.generation == 2
 
@@ -392,7 +401,7 @@ def test_a_node_that_is_lost_before_the_job_takes_it_in_does_not_stop_the_job() 
     watch.core.tick(1010.0 + 1000.0)
     assert watch.core.state is State.DRAINING
     practice.returns, practice.steps = False, iter([50])
-    watch.look(lambda: True, Event())
+    look(watch)
     assert (watch.core.state, watch.interrupts.why) == (State.RUNNING, "")
 
 
@@ -400,29 +409,26 @@ def test_a_spare_that_is_lost_is_known_before_it_is_needed() -> None:
     practice = Practice([succeeded])
     watch = running(practice, max_nodes=1)
     assert watch.core.spares == ("a-2",)
-    watch.look(lambda: True, Event())
+    look(watch)
     assert watch.core.nodes["a-2"].status == "absent"
     assert "spare" in watch.core.nodes["a-2"].reason
     assert (watch.core.state, watch.interrupts.why) == (State.RUNNING, "")
     practice.returns = True
-    watch.look(lambda: True, Event())
+    look(watch)
     watch.clock.pause(400.0)  # type: ignore[attr-defined]
-    watch.look(lambda: True, Event())
+    look(watch)
     assert (watch.core.state, watch.core.spares) == (State.RUNNING, ("a-2",))
 
 
 def test_a_job_with_checkpoints_on_local_disks_does_not_take_in_a_node_that_lacks_them() -> None:
     watch = running(Practice([succeeded], returns=True, may_grow=False))
-    watch.core.fault(Fault(kind=FaultKind.NODE_DOWN, at=1011.0, node="a-2"))
-    watch.core.stopped(1012.0, ())
-    watch.core.tick(1020.0)
-    watch.look(lambda: True, Event())
+    without_a_2(watch)
+    look(watch)
     assert watch.core.nodes["a-2"].status == "absent"
 
 
 def test_a_fault_that_passes_does_not_stop_the_generation_and_one_that_lasts_does() -> None:
-    slow = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", codes=("80C98000",))
-    logged = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-1", codes=("A4025021",))
+    slow, logged = npu("a-2", "80C98000"), npu("a-1", "A4025021")
     events: list[Mapping[str, object]] = []
     practice = Practice([succeeded], seen=[slow, logged])
     watch = running(practice)
@@ -431,36 +437,34 @@ def test_a_fault_that_passes_does_not_stop_the_generation_and_one_that_lasts_doe
     clock = watch.clock
     assert isinstance(clock, Clock)
     for _ in range(3):
-        watch.look(lambda: True, Event())
+        look(watch)
         clock.now += 10.0
     practice.seen = [logged]
-    watch.look(lambda: True, Event())
+    look(watch)
     clock.now += 60.0
-    watch.look(lambda: True, Event())
+    look(watch)
     assert watch.interrupts.why == ""
     assert [event["event"] for event in events if event["node"]] == ["fault", "fault", "passed"]
     practice.seen = [slow, logged]
     for _ in range(7):
-        watch.look(lambda: True, Event())
+        look(watch)
         clock.now += 10.0
     assert watch.interrupts.why == "npu-fault on a-2 (80C98000)"
     assert watch.core.nodes["a-2"].status == "healthy"
 
 
 def test_a_suspect_member_is_not_made_ready_while_its_ranks_run() -> None:
-    hangs = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", codes=("npu-tool-hang",))
-    practice = Practice([succeeded], seen=[hangs])
+    practice = Practice([succeeded], seen=[npu("a-2", "npu-tool-hang")])
     practice.ready_among = lambda nodes: pytest.fail("it runs ranks") if nodes else ()  # type: ignore[method-assign]
     watch = running(practice)
     for _ in range(2):
-        watch.look(lambda: True, Event())
+        look(watch)
     assert watch.core.nodes["a-2"].status == "suspect"
     assert watch.interrupts.why == ""
 
 
 def test_what_is_seen_after_the_end_of_a_generation_does_not_count() -> None:
-    ill = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", words="device 3 is Alarm")
-    watch = running(Practice([succeeded], seen=[ill]))
+    watch = running(Practice([succeeded], seen=[ILL]))
     over = Event()
     over.set()
     watch.look(lambda: True, over)

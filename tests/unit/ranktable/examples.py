@@ -13,7 +13,8 @@ from invoke.tasks import Task
 from ascendboot.ranktable.text import Source, from_text
 
 Document = dict[str, Any]
-DROP = object()
+DROP = "(dropped)"
+"""In place of a value, also in the files of tests/data/ranktables: the member is not there."""
 
 
 def _level(layer: int, instance: str, net: str, address: str) -> Document:
@@ -123,7 +124,7 @@ def changed(document: Document, path: str, value: object) -> Document:
     inner: Any = result
     for part in way:
         inner = inner[part]
-    if value is DROP:
+    if value == DROP:
         del inner[last]
     elif isinstance(inner, list) and last == len(inner):
         inner.append(value)

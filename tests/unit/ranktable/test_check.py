@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ascendboot.checks.rank_table import made_table
 from ascendboot.cli.ranktable import servers_seen
@@ -18,65 +19,26 @@ from tests.unit.ranktable.examples import DROP, changed, groups, v10, v12
 
 TABLES = Path(__file__).parent.parent.parent / "data/ranktables"
 
-VALID: list[tuple[str, Product | None]] = [
-    ("hccl-doc_910_template1_v1.0", "910"),
-    ("hccl-doc_A2_v1.0", "a2"),
-    ("hccl-doc_300IDuo_v1.0", "310p"),
-    ("hccl-doc_910_template2_group_list", "910"),
-    ("hccl-doc_A3_v1.2_superpod", "a3"),
-    ("hccl-doc_A5_v2.0_4ranks_ipv4", "a5"),
-    ("hccl-doc_Atlas350_v2.0_EID_d2h", "a5"),
-    ("hcomm-example_rank_table_v2.0", "a5"),
-    ("hcomm-test_v2.0_1d_2p_mesh", "a5"),
-    ("hcomm-test_hcom_comm_testranktable", "a5"),
-    ("recsdk_tf_v2_and_estimator_hccl_json_1p_v2.0", "a5"),
-]
-
-REFUSED: list[tuple[str, Product | None, Job | None, set[str]]] = [
-    ("hcomm-test_v2.0_LEGACY_op_base_ranktablep", "a5", None, {"legacy-draft", "not-an-integer"}),
-    ("hcomm-test_v2.0_LEGACY_rank_graph", "a5", None, {"legacy-draft", "not-an-integer"}),
-    ("hcomm-test_v2.0_LEGACY_rank_graph_2p", "a5", None, {"legacy-draft", "not-an-integer"}),
-    ("hcomm-test_v2.0_LEGACY_rank_graph_4p_2x2", "a5", None, {"legacy-draft", "not-an-integer"}),
-    ("modelarts_group_list_instance_name", None, None, {"instance-name", "count"}),
-    ("recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS", None, None, {"placeholder"}),
-    ("NEG_device_id_8_on_910A", "910", None, {"device-id", "device-set"}),
-    ("NEG_duplicate_rank_id", None, None, {"rank-ids"}),
-    ("NEG_int_device_id", None, None, {"not-a-string"}),
-    ("NEG_version_unknown", None, None, {"version-unknown"}),
-    ("NEG_empty_device_ip_multi_server", None, None, {"device-ip-missing"}),
-    ("NEG_status_initializing", None, None, {"status"}),
-    ("NEG_unequal_devices_per_server_910A", "910", None, {"device-count"}),
-    ("NEG_unequal_devices_per_server_910A", None, "rec-sdk-tf", {"rec-sdk-devices"}),
-]
-
-NO_TABLE = {
-    "hccl-doc_A5_v2.0_TOPOFILE": "a topology file of 950 (HCCL_TOPO_FILE_PATH): it has peer_list",
-    "hcomm-test_v2.0_1d_2p_mesh.TOPO": "a topology file of 950 (HCCL_TOPO_FILE_PATH): it has "
-    "peer_list",
-    "omni-infer_global_server_group_list": "a table of an inference system with groups of "
-    "servers: it has server_group_list",
-    "vllm-ascend_disagg_prefill_decode_A3_v1.2": "a table of an inference system with prefill and "
-    "decode servers: it has prefill_device_list",
-}
+RESULTS = yaml.safe_load((TABLES / "results.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("name", "product"), VALID)
+@pytest.mark.parametrize(("name", "product"), RESULTS["valid"])
 def test_good_tables_are_valid(name: str, product: Product) -> None:
     for asked in (product, None):
         result = check_file(str(TABLES / f"{name}.json"), product=asked)
         assert (result.state, result.problems, result.exit_code) == ("valid", (), 0)
 
 
-@pytest.mark.parametrize(("name", "product", "job", "rules"), REFUSED)
+@pytest.mark.parametrize(("name", "product", "job", "rules"), RESULTS["refused"])
 def test_bad_tables_are_refused_by_the_right_rule(
-    name: str, product: Product | None, job: Job | None, rules: set[str]
+    name: str, product: Product | None, job: Job | None, rules: list[str]
 ) -> None:
     result = check_file(str(TABLES / f"{name}.json"), product=product, job=job)
     errors = {problem.id for problem in result.problems if problem.level == "error"}
-    assert (result.state, errors, result.exit_code) == ("refused", rules, 1)
+    assert (result.state, errors, result.exit_code) == ("refused", set(rules), 1)
 
 
-@pytest.mark.parametrize(("name", "what"), NO_TABLE.items())
+@pytest.mark.parametrize(("name", "what"), RESULTS["no_table"].items())
 def test_what_is_no_rank_table_is_named(name: str, what: str) -> None:
     path = str(TABLES / f"{name}.json")
     result = check_file(path)
@@ -92,7 +54,8 @@ def test_every_placeholder_of_the_manual_is_named() -> None:
 
 
 def test_every_file_has_a_result_here() -> None:
-    checked = {row[0] for rows in (VALID, REFUSED) for row in rows} | set(NO_TABLE)
+    checked = {row[0] for row in (*RESULTS["valid"], *RESULTS["refused"])}
+    checked |= RESULTS["no_table"].keys()
     assert checked == {path.stem for path in TABLES.glob("*.json")}
 
 

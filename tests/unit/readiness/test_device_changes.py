@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from ascendboot.errors import UnreachableError
 from ascendboot.facts.device_states import DeviceState
 from ascendboot.facts.parsers.hccn_tool import LinkChange, LinkHistory
 from ascendboot.facts.parsers.npu_smi import DeviceHealth
-from ascendboot.facts.query import Answered, Unanswered
+from ascendboot.facts.query import CLOCK_COMMAND, Answered, Unanswered
 from ascendboot.jobs.job_report import with_device_changes
-from ascendboot.model.job import CauseKind, DeviceChange, JobCause, JobReport, JobState, RankEnd
+from ascendboot.model.job import CauseKind, DeviceChange, JobCause, RankEnd
 from ascendboot.readiness.device_changes import at_start, changes_of, device_changes
 from ascendboot.readiness.queries import DevicePorts, NodeProbe
-from ascendboot.transport.api import Command, Result
 from ascendboot.value import replace
-from tests.fake_transport import Answer, framed
+from tests.fake_transport import Answer, FakeTransport, framed
+from tests.unit.checks.collective.ranks import report
 from tests.unit.readiness.found import JOB
 
 DATA = Path(__file__).parents[2] / "data"
@@ -91,15 +90,8 @@ def test_the_state_at_the_start_is_what_the_checks_before_it_read() -> None:
     }
 
 
-class Silent:
-    """A node that does not answer."""
-
-    def run_all(self, commands: tuple[Command, ...]) -> tuple[Result, ...]:
-        raise UnreachableError("lab-2", "no answer within 10 s")
-
-
 def test_a_node_without_an_answer_is_a_note() -> None:
-    hosts: Any = {"lab-2": Silent()}
+    hosts: Any = {"lab-2": FakeTransport("lab-2", unreachable="no answer within 10 s")}
     before = {"lab-2": {0: START}, "lab-3": {0: START}}
     assert device_changes(before, hosts, during_s=1.0, forks=2) == (
         [],
@@ -110,24 +102,14 @@ def test_a_node_without_an_answer_is_a_note() -> None:
     )
 
 
-class Answering:
-    """A node with two devices; the link of the first has an unknown form."""
-
-    def run_all(self, commands: tuple[Command, ...]) -> tuple[Result, ...]:
-        sections = {
-            "killed": "9.0",
-            "0/link": "link status: SIDEWAYS",
-            "1/link": "link status: DOWN",
-        }
-        for what, recorded in (("health", "910A-23.0.7"), ("ecc", "910A-manual")):
-            text = (DATA / f"npu-smi-{what}" / recorded / "usual.txt").read_text()
-            sections |= {f"{id_}/{what}": text for id_ in (0, 1)}
-        outputs = (framed(sections) if "bash" in command.argv else b"1.0" for command in commands)
-        return tuple(Answer(out).to(c) for out, c in zip(outputs, commands, strict=True))
-
-
 def test_an_answer_that_was_not_understood_is_a_note_beside_the_others() -> None:
-    hosts: Any = {"lab-1": Answering()}
+    sections = {"killed": "9.0", "0/link": "link status: SIDEWAYS", "1/link": "link status: DOWN"}
+    for what, recorded in (("health", "910A-23.0.7"), ("ecc", "910A-manual")):
+        text = (DATA / f"npu-smi-{what}" / recorded / "usual.txt").read_text()
+        sections |= {f"{id_}/{what}": text for id_ in (0, 1)}
+    answers = {CLOCK_COMMAND.argv: "1.0"}
+    rules = [lambda _: Answer(framed(sections))]
+    hosts: Any = {"lab-1": FakeTransport("lab-1", answers, rules)}
     changes, notes = device_changes({"lab-1": {0: START, 1: START}}, hosts, during_s=1.0, forks=1)
     assert changes == [DeviceChange("lab-1", 1, "its link is down", is_severe=True)]
     (note,) = notes
@@ -141,18 +123,7 @@ RANKS = tuple(
     for rank, (node, device) in enumerate(PLACES)
 )
 CAUSE = JobCause(kind=CauseKind.RANK, title="lab-2: rank 3 …", ranks=(3,), nodes=("lab-2",))
-FAILED = JobReport(
-    job_id="j",
-    state=JobState.FAILED,
-    exit_code=1,
-    started="",
-    command="",
-    first_failure=None,
-    ranks=RANKS,
-    duration_s=1.0,
-    folder="",
-    cause=CAUSE,
-)
+FAILED = report(1, ranks=RANKS, cause=CAUSE)
 OWN = DeviceChange("lab-2", 1, "its link is down", is_severe=True)
 OTHER = DeviceChange("lab-1", 0, "its health is Alarm", is_severe=True)
 MILD = DeviceChange("lab-2", 1, "its link went down once")

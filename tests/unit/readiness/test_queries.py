@@ -99,8 +99,8 @@ def test_versions_come_from_the_environment_of_the_node(stage: Path) -> None:
 def test_how_a_script_begins(stage: Path, content: bytes, opening: str) -> None:
     (stage / "run.sh").write_bytes(content)
     assert of_work(stage, script=PurePosixPath(stage / "run.sh")).opening == Answered(opening)
-    assert of_work(stage, script=PurePosixPath(stage / "none")).opening == Answered("")
-    assert of_work(stage, script=PurePosixPath(stage)).opening == Answered("")
+    for absent in (stage / "none", stage):
+        assert not of_work(stage, script=PurePosixPath(absent)).has_script
 
 
 def test_only_data_that_cannot_be_read_is_named(stage: Path) -> None:
@@ -286,7 +286,8 @@ def test_item_10_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
         "case $3$2 in -link1) echo link status: DOWN ;; -link*) echo link status: UP ;;\n"
         '  *) echo "dev_id:$2, tls switch[$(($2 == 0))](0:disable, 1:enable)" ;; esac\n'
     )
-    put(stage, "hccn_tool", f'echo "$*" >>{stage}/calls\n{lines}')
+    parent = f'read -r _ _ _ shell _ </proc/$PPID/stat; echo "$shell" >>{stage}/shells\n'
+    put(stage, "hccn_tool", f'echo "$*" >>{stage}/calls\n{parent}{lines}')
     skipped = frozenset({"device-ips"})
     job = replace(JOB, skipped=skipped, linked={"lab-1": (0, 1)}, crosses_pods=crosses_pods)
     probe = answers(stage, host_queries(job, node(1)))
@@ -297,6 +298,7 @@ def test_item_10_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
     assert probe.ports == Answered(DevicePorts({0: on, 1: off}, {0: on, 1: off}))
     calls = ["-i 0 -link -g", "-i 1 -link -g", "-i 0 -tls -g", "-i 1 -tls -g"]
     assert (stage / "calls").read_text().splitlines() == calls
+    assert len({*(stage / "shells").read_text().split()}) == 1  # no shell of its own for a call
     no_checks = replace(job, skipped=skipped | {"links", "tls", "devices"})
     assert host_queries(no_checks, node(1)) == {}
 

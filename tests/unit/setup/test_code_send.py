@@ -287,10 +287,7 @@ def test_the_primary_sends_its_own_code_over_the_cluster_s_ssh(
     assert (tmp_path / "words").read_text().splitlines() == wanted
     assert (place.base / "code/incoming").read_text() == "print()\nx = 1\n"
     place.node.run(wish._unpack(base, work)).checked()
-    assert place.files() == {
-        "main.py": ("print()\n", 0o755),
-        "pkg/model.py": ("x = 1\n", 0o644),
-    }
+    assert place.files() == {"main.py": ("print()\n", 0o755), "pkg/model.py": ("x = 1\n", 0o644)}
     (place.there / "more").write_text("theirs")
     whole = tree_query("all", str(place.there), ())
     found = whole.parse(place.node.run(whole.command))

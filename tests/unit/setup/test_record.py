@@ -92,10 +92,6 @@ def test_a_container_that_the_inventory_no_longer_names_is_known() -> None:
     mixed = replace(in_one, nodes=(replace(first, container=None), replace(second, container="b")))
     assert before.in_former_containers(mixed) == {"lab-1": first, "lab-2": second}
     assert recorded().in_former_containers(in_one) == {}
-    document = json.loads(json.dumps(as_json(before)))
-    for node in document["nodes"].values():
-        del node["container"]  # an older setup did not keep it
-    assert SetupRecord.from_json(document).in_former_containers(mixed) == {}
 
 
 def test_a_job_has_the_leaf_switches_that_setup_read_by_lldp() -> None:

@@ -39,15 +39,15 @@ def with_file(path: str, sha: str, mode: int) -> Installed:
     return replace(NOTHING, files={path: OwnFile(sha, mode)})
 
 
+def with_key(mode: int) -> Installed:
+    return replace(with_file("sshd/host_key", "", mode), host_key=KEY)
+
+
 @pytest.mark.parametrize(
     ("step", "own", "because"),
     [
         (ENV, with_file("env/node.env", SHA, 0o644), "as it should be"),
-        (
-            HOST_KEY,
-            replace(with_file("sshd/host_key", "", 0o600), host_key=KEY),
-            "there, readable and protected",
-        ),
+        (HOST_KEY, with_key(0o600), "there, readable and protected"),
         (SSHD, replace(NOTHING, host_key=KEY, daemon=RUNNING), "runs as configured"),
         (STALE, NOTHING, "is not there"),
     ],
@@ -88,7 +88,7 @@ def test_a_change_that_is_not_known_yet_is_only_announced() -> None:
         ),
         (
             HOST_KEY,
-            replace(with_file("sshd/host_key", "", 0o644), host_key=KEY),
+            with_key(0o644),
             "sshd/host_key has mode 0644 instead of 0600",
             "protect sshd/host_key",
         ),

@@ -55,7 +55,9 @@ class World:
         """The time of day of each event, as a supervisor writes it."""
         self.events: list[Mapping[str, Any]] = []
         self.pick = pick
-        self.core = Core(self.names, DEVICES, self.shape, self.limits, pick, on_event=self.heard)
+        self.core = Core(
+            self.names, DEVICES, self.shape, self.limits, pick=pick, on_event=self.heard
+        )
         self.out: set[str] = set()
         """Nodes that do not answer."""
         self.full: set[str] = set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,6 @@ from ascendboot.supervise.checkpoints import (
     Saved,
     Unusable,
     checkpoint_query,
-    interval_s,
     newest,
     resume_words,
 )
@@ -209,30 +207,6 @@ def test_torch_takes_the_highest_step_in_a_final_name() -> None:
     )
 
 
-def test_torch_takes_no_empty_file() -> None:
-    assert step_of("torch", listing("model-380.pt", "model-400.pt=0")) == 380
-
-
-def test_once_there_are_done_markers_only_marked_ones_count() -> None:
-    assert step_of("torch", listing("m-380.pt", "m-380.pt.done=0", "m-400.pt")) == 380
-    assert step_of("torch", listing("m-380.pt", "m-380.done=0", "m-400.pt")) == 380
-    assert step_of("torch", listing("step_380/a.pt", "step_380/.done", "step_400/a.pt")) == 380
-
-
-def test_a_folder_of_torch_needs_all_it_has_to_be_whole() -> None:
-    whole = ("step_380/model.pt", "step_380/optimizer.pt")
-    assert step_of("torch", listing(*whole, "step_400/model.pt=0")) == 380
-    assert step_of("torch", listing(*whole, "step_400.tmp/model.pt")) == 380
-    assert step_of("torch", listing(*whole, "step_400/__0_0.distcp")) == 380
-    assert step_of("torch", listing(*whole, "step_400/__0_0.distcp", "step_400/.metadata")) == 400
-
-
-def test_files_of_ranks_are_one_checkpoint() -> None:
-    names = ("model_400_rank0.pt", "model_400_rank1.pt", "model_400_rank3.pt", "model_20_rank0.pt")
-    assert step_of("torch", listing(*names)) == 20
-    assert step_of("torch", listing(*names, "model_400_rank2.pt")) == 400
-
-
 @pytest.mark.parametrize("name", ["ddp.pt", "resnet50.pt", "net_rank0.pth"])
 def test_a_name_without_a_step_is_told_where_nothing_else_is_found(name: str) -> None:
     found = newest({"n1": listing(name, "events.log")}, rules("torch"))
@@ -241,15 +215,35 @@ def test_a_name_without_a_step_is_told_where_nothing_else_is_found(name: str) ->
     assert newest({"n1": listing(name, "m-1.pt")}, rules("torch")).notes == ()
 
 
+WHOLE = ("step_380/model.pt", "step_380/optimizer.pt")
+RANKS = ("model_400_rank0.pt", "model_400_rank1.pt", "model_400_rank3.pt", "model_20_rank0.pt")
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("names", "step"),
     [
-        *("400.pt", "m-400.pt", "llama-7b_400.pth", "epoch3-step400.pt", "step400_v2.pt"),
-        *("checkpoint-400/model.safetensors", "global_step400/mp_rank_00_model_states.pt"),
+        (("model-380.pt", "model-400.pt=0"), 380),
+        # Once there is one marker, only what has one counts.
+        (("m-380.pt", "m-380.pt.done=0", "m-400.pt"), 380),
+        (("m-380.pt", "m-380.done=0", "m-400.pt"), 380),
+        (("step_380/a.pt", "step_380/.done", "step_400/a.pt"), 380),
+        # All that a folder has must be whole.
+        ((*WHOLE, "step_400/model.pt=0"), 380),
+        ((*WHOLE, "step_400.tmp/model.pt"), 380),
+        ((*WHOLE, "step_400/__0_0.distcp"), 380),
+        ((*WHOLE, "step_400/__0_0.distcp", "step_400/.metadata"), 400),
+        # The files of ranks are one checkpoint.
+        (RANKS, 20),
+        ((*RANKS, "model_400_rank2.pt"), 400),
+        # Usual names.
+        *(((name,), 400) for name in ("400.pt", "m-400.pt", "llama-7b_400.pth", "step400_v2.pt")),
+        (("epoch3-step400.pt",), 400),
+        (("checkpoint-400/model.safetensors",), 400),
+        (("global_step400/mp_rank_00_model_states.pt",), 400),
     ],
 )
-def test_the_step_is_found_in_usual_names(name: str) -> None:
-    assert step_of("torch", listing(name)) == 400
+def test_the_step_that_torch_resumes_from(names: tuple[str, ...], step: int) -> None:
+    assert step_of("torch", listing(*names)) == step
 
 
 @pytest.mark.parametrize("kind", ["megatron", "tensorflow", "torch", "mindspore"])
@@ -439,12 +433,6 @@ def test_the_words_of_resume_arg_are_filled_in(
 ) -> None:
     checkpoint = Checkpoint(400, "/a b/c", ("n1",))
     assert resume_words(rules("torch", resume_arg=resume_arg), checkpoint) == words
-
-
-def test_the_interval_is_that_of_young() -> None:
-    assert interval_s(60.0, 86_400.0) == pytest.approx(math.sqrt(2 * 60 * 86_400))
-    with pytest.raises(ValueError, match="both must be above 0"):
-        interval_s(60.0, 0.0)
 
 
 # ------------------------------------------------------------------------------ the real script

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,6 +15,14 @@ from ascendboot.supervise.core import Action, Core, End, Launch, State, Stop, Wa
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Limits
 
 NODES = ("n1", "n2", "n3", "n4")
+A = TypeVar("A", Stop, End, Launch)
+
+
+def only(kind: type[A], actions: tuple[Action, ...]) -> A:
+    """The only action, which is of this kind."""
+    [action] = actions
+    assert isinstance(action, kind), action
+    return action
 
 
 class Job:
@@ -53,8 +61,7 @@ class Job:
 
     def restart(self, at: float, kind: FaultKind, node: str = "", **more: Any) -> Launch:
         self.fault(kind, at, node, **more)
-        [action] = self.again(at + 1)
-        assert isinstance(action, Launch), action
+        action = only(Launch, self.again(at + 1))
         self.core.launched(action.not_before)
         return action
 
@@ -64,12 +71,8 @@ def job() -> Job:
     return Job().run()
 
 
-EXIT, DOWN, NPU, LINK = (
-    FaultKind.RANK_EXIT,
-    FaultKind.NODE_DOWN,
-    FaultKind.NPU_FAULT,
-    FaultKind.LINK_DOWN,
-)
+EXIT, DOWN, HANG = FaultKind.RANK_EXIT, FaultKind.NODE_DOWN, FaultKind.HANG
+NPU, LINK = FaultKind.NPU_FAULT, FaultKind.LINK_DOWN
 
 
 def test_preflight_launches_the_nodes_that_pass() -> None:
@@ -88,8 +91,7 @@ def test_a_generation_runs_when_all_ranks_have_begun(job: Job) -> None:
 def test_a_start_that_takes_too_long_is_stopped() -> None:
     job = Job()
     job.core.begin(0)
-    [stop] = job.fault(FaultKind.START_FAILED, 600, "n2")
-    assert isinstance(stop, Stop)
+    stop = only(Stop, job.fault(FaultKind.START_FAILED, 600, "n2"))
     assert (stop.generation, job.state()) == (1, State.STOPPING)
 
 
@@ -101,8 +103,7 @@ def test_exit_code_0_is_the_end(job: Job) -> None:
 
 def test_another_exit_code_restarts_on_the_same_nodes_after_a_pause(job: Job) -> None:
     job.core.checkpoint(50, 100)
-    [stop] = job.core.ended(60, 1)
-    assert isinstance(stop, Stop)
+    only(Stop, job.core.ended(60, 1))
     assert job.core.stopped(62, ()) == (Wait(70),)
     assert job.state() is State.DIAGNOSING
     assert job.core.tick(70) == (Launch(2, ("n1", "n2", "n3", "n4"), 75, 100),)
@@ -141,8 +142,7 @@ def test_without_a_legal_world_it_waits_and_gives_up() -> None:
     assert job.again(6, "n1") == (Wait(16 + 270),)
     assert job.state() is State.WAITING
     assert job.core.tick(285) == ()
-    [end] = job.core.tick(286)
-    assert isinstance(end, End)
+    end = only(End, job.core.tick(286))
     assert (end.state, end.exit_code) == (State.GAVE_UP, 75)
     assert "1 node of 8 devices: no multiple of 16 ranks" in end.words
 
@@ -151,9 +151,7 @@ def test_a_node_that_returns_during_the_wait_is_used_at_once() -> None:
     job = Job("n1", "n2", shape=Parallel(tp=8, pp=2)).run()
     job.fault(DOWN, 5, "n1")
     job.again(6)
-    [launch] = job.core.node_up(100, "n1")
-    assert isinstance(launch, Launch)
-    assert launch.nodes == ("n1", "n2")
+    assert only(Launch, job.core.node_up(100, "n1")).nodes == ("n1", "n2")
 
 
 def test_a_repaired_npu_is_waited_for() -> None:
@@ -172,8 +170,7 @@ def test_it_grows_at_the_next_checkpoint_only(job: Job) -> None:
     assert job.state() is State.RUNNING
     job.core.tick(400)
     assert job.state() is State.DRAINING
-    [stop] = job.core.checkpoint(500, 77)
-    assert isinstance(stop, Stop)
+    only(Stop, job.core.checkpoint(500, 77))
     assert job.core.stopped(501, ()) == (Launch(3, ("n1", "n2", "n3", "n4"), 501, 77),)
     assert job.core.restarts == 1
 
@@ -230,8 +227,7 @@ def test_each_level_has_its_treatment(
 def test_a_restart_level_stops_after_a_minute_on_the_same_nodes(job: Job) -> None:
     assert job.fault(NPU, 5, "n2", level=Level.RESTART_BUSINESS) == (Wait(65),)
     assert job.core.tick(64) == ()
-    [stop] = job.core.tick(65)
-    assert isinstance(stop, Stop)
+    only(Stop, job.core.tick(65))
     assert job.core.stopped(66, ()) == (Launch(2, NODES, 66, None),)
 
 
@@ -255,16 +251,13 @@ def test_a_network_fault_alone_stops_after_five_minutes(job: Job) -> None:
     job.fault(FaultKind.NET_FAULT, 5, "n2")
     assert job.core.tick(304) == ()
     assert isinstance(job.core.tick(305)[0], Stop)
-    [launch] = job.core.stopped(306, ())
-    assert isinstance(launch, Launch)
-    assert launch.nodes == ("n1", "n3", "n4")
+    assert only(Launch, job.core.stopped(306, ())).nodes == ("n1", "n3", "n4")
 
 
 def test_a_network_fault_explains_a_rank_that_ends(job: Job) -> None:
     job.fault(FaultKind.NET_FAULT, 5, "n2")
     job.fault(EXIT, 100, "n1", rank=3, exit_code=1)
-    [launch] = job.again(101)
-    assert isinstance(launch, Launch)
+    launch = only(Launch, job.again(101))
     assert (launch.nodes, launch.not_before) == (("n1", "n3", "n4"), 111)
 
 
@@ -283,7 +276,7 @@ def test_a_suspect_node_is_needed_if_jobs_start_only_from_it() -> None:
     def from_n1(names: Sequence[str], count: int, _keep: Sequence[str]) -> tuple[str, ...]:
         return tuple(names)[:count] if "n1" in names else ()
 
-    core = Core(NODES, 8, Parallel(tp=8), Limits(), from_n1)
+    core = Core(NODES, 8, Parallel(tp=8), Limits(), pick=from_n1)
     core.begin(0)
     core.launched(0)
     core.fault(Fault(kind=NPU, at=5, node="n1", level=Level.PRE_SEPARATE))
@@ -296,13 +289,12 @@ def test_hardware_is_the_cause_even_if_it_is_seen_later(job: Job) -> None:
     job.fault(EXIT, 5, "n1", rank=0, exit_code=1)
     job.core.stopped(7, ())
     job.fault(DOWN, 13, "n4")
-    [launch] = job.core.tick(15)
-    assert isinstance(launch, Launch)
+    launch = only(Launch, job.core.tick(15))
     assert (launch.nodes, launch.not_before) == (("n1", "n2", "n3"), 15)
 
 
 def test_ranks_that_end_by_our_stop_are_not_the_cause(job: Job) -> None:
-    job.fault(FaultKind.HANG, 5, "n2", rank=9)
+    job.fault(HANG, 5, "n2", rank=9)
     job.fault(EXIT, 7, "n1", rank=0, exit_code=143)
     job.core.ended(7, 143)
     job.again(8)
@@ -316,8 +308,7 @@ def test_the_same_failure_twice_needs_an_operator_and_quarantines_nobody(
 ) -> None:
     job.restart(5, EXIT, "n1", rank=3, exit_code=1, step=step)
     job.fault(EXIT, 40, "n1", rank=3, exit_code=1, step=step)
-    [end] = job.again(41)
-    assert isinstance(end, End)
+    end = only(End, job.again(41))
     assert (end.state, end.exit_code) == (State.NEEDS_OPERATOR, 93)
     assert {now.status for now in job.core.nodes.values()} == {"healthy"}
 
@@ -328,9 +319,7 @@ def test_a_failure_of_an_unknown_rank_may_be_the_same(
 ) -> None:
     job.restart(5, EXIT, "n1" if ranks[0] else "", rank=ranks[0], exit_code=1)
     job.fault(EXIT, 40, "n1" if ranks[1] else "", rank=ranks[1], exit_code=1)
-    [end] = job.again(41)
-    assert isinstance(end, End)
-    assert end.exit_code == 93
+    assert only(End, job.again(41)).exit_code == 93
 
 
 @pytest.mark.parametrize("changed", [{"step": 41}, {"rank": 4}, {"exit_code": 2}])
@@ -365,11 +354,10 @@ def test_a_node_whose_ranks_fail_twice_is_replaced_but_the_world_does_not_shrink
 
 
 def test_three_generations_without_a_checkpoint_need_an_operator(job: Job) -> None:
-    job.restart(5, FaultKind.HANG)
-    job.restart(105, FaultKind.HANG)
-    job.fault(FaultKind.HANG, 205)
-    [end] = job.again(206)
-    assert isinstance(end, End)
+    job.restart(5, HANG)
+    job.restart(105, HANG)
+    job.fault(HANG, 205)
+    end = only(End, job.again(206))
     assert (end.exit_code, end.words) == (
         93,
         "no newer checkpoint in 3 generations; last cause: hang",
@@ -380,11 +368,10 @@ def test_the_budget_of_restarts_ends_with_a_retryable_code() -> None:
     job = Job(limits=Limits(max_restarts=2)).run()
     for n in (1, 2):
         job.core.checkpoint(n * 100, n)
-        job.restart(n * 100 + 1, FaultKind.HANG)
+        job.restart(n * 100 + 1, HANG)
     job.core.checkpoint(300, 3)
-    job.fault(FaultKind.HANG, 301)
-    [end] = job.again(302)
-    assert isinstance(end, End)
+    job.fault(HANG, 301)
+    end = only(End, job.again(302))
     assert (end.state, end.exit_code) == (State.GAVE_UP, 75)
     assert end.words == "restarted 2 times, max_restarts is 2; last cause: hang"
 
@@ -412,18 +399,14 @@ def test_a_common_cause_twice_needs_an_operator(job: Job) -> None:
 
     assert isinstance(both(10)[0], Launch)
     job.core.launched(30)
-    [end] = both(200)
-    assert isinstance(end, End)
-    assert end.exit_code == 93
+    assert only(End, both(200)).exit_code == 93
     assert {now.status for now in job.core.nodes.values()} == {"healthy"}
 
 
 def test_half_of_the_nodes_lost_at_once_return_without_quarantine(job: Job) -> None:
     job.fault(DOWN, 5, "n1")
     job.fault(DOWN, 6, "n2")
-    [launch] = job.again(7, "n1", "n2")
-    assert isinstance(launch, Launch)
-    assert launch.nodes == ("n3", "n4")
+    assert only(Launch, job.again(7, "n1", "n2")).nodes == ("n3", "n4")
     job.core.launched(20)
     job.core.node_up(30, "n1")
     job.core.node_up(31, "n2")
@@ -433,9 +416,7 @@ def test_half_of_the_nodes_lost_at_once_return_without_quarantine(job: Job) -> N
 
 def test_a_node_that_could_not_be_verified_is_left_out(job: Job) -> None:
     job.fault(EXIT, 5, "n1", rank=0, exit_code=1)
-    [launch] = job.again(6, "n3")
-    assert isinstance(launch, Launch)
-    assert launch.nodes == ("n1", "n2", "n4")
+    assert only(Launch, job.again(6, "n3")).nodes == ("n1", "n2", "n4")
     assert job.core.nodes["n3"].reason.endswith("not verified that generation 1 has ended here")
 
 
@@ -461,8 +442,7 @@ def test_a_spare_that_fails_stops_nothing() -> None:
 
 
 def test_a_quarantine_by_the_operator_restarts_without_charge(job: Job) -> None:
-    [stop] = job.core.quarantine(50, "n2", "to be repaired")
-    assert isinstance(stop, Stop)
+    only(Stop, job.core.quarantine(50, "n2", "to be repaired"))
     assert job.core.stopped(51, ()) == (Launch(2, ("n1", "n3", "n4"), 51, None),)
     assert job.core.node_up(60, "n2") == ()
     assert (job.status("n2"), job.core.restarts) == ("quarantined", 0)
@@ -493,18 +473,13 @@ def test_an_unknown_node_of_the_operator_is_refused(job: Job) -> None:
 
 
 def test_an_interrupt_stops_all_and_exits_130(job: Job) -> None:
-    [stop] = job.core.interrupt(10)
-    assert isinstance(stop, Stop)
+    only(Stop, job.core.interrupt(10))
     assert job.core.interrupt(11) == ()
-    [end] = job.core.stopped(12, ())
-    assert isinstance(end, End)
-    assert end.exit_code == 130
+    assert only(End, job.core.stopped(12, ())).exit_code == 130
 
 
 def test_an_interrupt_without_ranks_ends_at_once() -> None:
-    [end] = Job().core.interrupt(1)
-    assert isinstance(end, End)
-    assert end.exit_code == 130
+    assert only(End, Job().core.interrupt(1)).exit_code == 130
 
 
 def test_the_state_survives_a_new_supervisor(job: Job) -> None:
@@ -513,8 +488,7 @@ def test_the_state_survives_a_new_supervisor(job: Job) -> None:
     document = json.loads(json.dumps(job.core.to_json()))
     again = Core.from_json(document)
     assert again.to_json() == job.core.to_json()
-    [stop] = again.resume(20, alive=False)
-    assert isinstance(stop, Stop)
+    stop = only(Stop, again.resume(20, alive=False))
     assert (stop.generation, stop.cause.node) == (1, "n2")
     assert again.stopped(21, ()) == (Launch(2, ("n1", "n3", "n4"), 21, 9),)
 
@@ -523,8 +497,7 @@ def test_a_new_supervisor_continues_or_stops_a_generation(job: Job) -> None:
     document = job.core.to_json()
     assert Core.from_json(document).resume(20, alive=True) == ()
     again = Core.from_json(document)
-    [stop] = again.resume(20, alive=False)
-    assert isinstance(stop, Stop)
+    only(Stop, again.resume(20, alive=False))
     assert again.stopped(21, ()) == (Launch(2, NODES, 21, None),)
     assert again.restarts == 0
 
@@ -555,10 +528,9 @@ def test_a_state_file_of_another_form_is_refused(
 
 
 def test_nodes_are_chosen_by_the_caller_if_it_wants() -> None:
-    core = Core(NODES, 8, Parallel(tp=8), Limits(max_nodes=2), lambda c, n, _keep: tuple(c[-n:]))
-    [launch] = core.begin(0)
-    assert isinstance(launch, Launch)
-    assert launch.nodes == ("n3", "n4")
+    limits = Limits(max_nodes=2)
+    core = Core(NODES, 8, Parallel(tp=8), limits, pick=lambda c, n, _keep: tuple(c[-n:]))
+    assert only(Launch, core.begin(0)).nodes == ("n3", "n4")
 
 
 def test_every_event_can_be_a_line_of_json(job: Job) -> None:
@@ -601,15 +573,11 @@ def test_a_fault_of_a_node_without_its_name_is_ignored(job: Job) -> None:
 
 def test_a_launcher_that_ends_before_it_should_start_ends_its_own_generation(job: Job) -> None:
     job.fault(EXIT, 500, "n1", rank=1, exit_code=1)
-    [launch] = job.again(501)
-    assert isinstance(launch, Launch)
-    [stop] = job.core.ended(launch.not_before - 1, 1, generation=2)
-    assert isinstance(stop, Stop)
+    only(Stop, job.core.ended(only(Launch, job.again(501)).not_before - 1, 1, generation=2))
 
 
 def test_the_operator_ends_a_generation_without_charge(job: Job) -> None:
-    [stop] = job.fault(FaultKind.PREEMPTED_BY_OPERATOR, 5, words="new code")
-    assert isinstance(stop, Stop)
+    only(Stop, job.fault(FaultKind.PREEMPTED_BY_OPERATOR, 5, words="new code"))
     assert job.fault(FaultKind.PREEMPTED_BY_OPERATOR, 6) == ()
     assert job.core.stopped(7, ()) == (Launch(2, NODES, 7, None),)
     assert job.core.restarts == 0
@@ -629,9 +597,7 @@ def test_a_thousand_nodes_of_which_some_are_used_only_if_needed_are_planned_quic
     for name in names[::5]:
         job.core.quarantine(0, name, "it is slow", status="suspect")
     began = time.process_time()
-    [launch] = job.core.begin(1)
-    assert isinstance(launch, Launch)
-    assert launch.nodes == names
+    assert only(Launch, job.core.begin(1)).nodes == names
     job.fault(DOWN, 2, "n7")
     assert job.again(3)
     assert time.process_time() - began < 2

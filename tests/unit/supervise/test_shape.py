@@ -6,16 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
-from ascendboot.supervise.shape import (
-    World,
-    isolated_ranks,
-    legal_world,
-    why_not_legal,
-)
+from ascendboot.supervise.shape import World, legal_world, why_not_legal
 
 NONE = "no number of nodes is legal; change tp, pp, cp, gbs or dp_min"
+SIZES = "ranks (tp 8 x pp 2 x cp 1)"
 VECTORS = [
     (3, Parallel(tp=8, pp=2), World(2, 16, 1)),
     (15, Parallel(tp=8, pp=4), World(12, 96, 3)),
@@ -71,30 +66,10 @@ def test_no_larger_number_of_nodes_is_legal(shape: Parallel, available: int, dev
 @pytest.mark.parametrize(
     ("shape", "available", "at_least", "expected"),
     [
-        (
-            Parallel(tp=8, pp=2),
-            1,
-            1,
-            "no multiple of 16 ranks (tp 8 x pp 2 x cp 1); 2 nodes would be enough",
-        ),
-        (
-            Parallel(),
-            1,
-            2,
-            "fewer than min_nodes 2; release or repair a node",
-        ),
-        (
-            Parallel(tp=8, dp_min=4),
-            3,
-            1,
-            "DP is at most 3, dp_min is 4; 4 nodes would be enough",
-        ),
-        (
-            Parallel(gbs=7),
-            2,
-            1,
-            f"gbs 7 is no multiple of mbs 1 x DP (8, 16); {NONE}",
-        ),
+        (Parallel(tp=8, pp=2), 1, 1, f"no multiple of 16 {SIZES}; 2 nodes would be enough"),
+        (Parallel(), 1, 2, "fewer than min_nodes 2; release or repair a node"),
+        (Parallel(tp=8, dp_min=4), 3, 1, "DP is at most 3, dp_min is 4; 4 nodes would be enough"),
+        (Parallel(gbs=7), 2, 1, f"gbs 7 is no multiple of mbs 1 x DP (8, 16); {NONE}"),
     ],
 )
 def test_a_message_says_why_and_what_would_be_enough(
@@ -109,15 +84,3 @@ def test_a_message_says_why_and_what_would_be_enough(
 def test_there_is_always_a_reason(shape: Parallel, available: int, at_least: int) -> None:
     if legal_world(shape, available, 8, at_least=at_least) is None:
         assert "; " in why_not_legal(shape, available, 8, at_least)
-
-
-def test_mindio_isolates_the_data_parallel_index_of_a_faulty_rank() -> None:
-    ranks = isolated_ranks([9], 32, Parallel(tp=8, pp=2))
-    assert ranks == (*range(8, 16), *range(24, 32))
-    assert {rank // 8 for rank in ranks} == {1, 3}
-
-
-@pytest.mark.parametrize(("faulty", "world"), [([0], 24), ([32], 32), ([-1], 32), ([0], 0)])
-def test_ranks_outside_of_the_world_are_refused(faulty: list[int], world: int) -> None:
-    with pytest.raises(UsageError):
-        isolated_ranks(faulty, world, Parallel(tp=8, pp=2))

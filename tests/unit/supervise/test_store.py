@@ -21,7 +21,7 @@ def test_state_and_events_are_read_as_they_were_written(tmp_path: Path) -> None:
     store = Store(tmp_path / "job")
     assert (store.read_state(), store.read_events()) == (None, [])
     with store.writing(SINCE) as writer:
-        core = Core(["n1"], 8, Parallel(), Limits(), on_event=writer.event)
+        core = Core(("n1",), 8, Parallel(), Limits(), on_event=writer.event)
         core.begin(1.0)
         writer.state(core.to_json())
     assert store.read_state() == core.to_json()

@@ -45,7 +45,6 @@ def test_an_unexpected_code_is_an_error_when_checked() -> None:
     assert str(caught.value) == "n1: could not list the NPUs: npu-smi info -m exited 2: busy"
 
 
-def test_secrets_are_masked_and_scripts_are_not_shown() -> None:
-    login = Command(argv=("login", "hunter2"), purpose="", effect=Effect.READ, secrets=("hunter2",))
+def test_scripts_are_not_shown() -> None:
     script = Command(argv=("bash", "-c", "echo hunter2"), purpose="", effect=Effect.READ)
-    assert (login.shown(), script.shown()) == ("login ***", "a script")
+    assert script.shown() == "a script"

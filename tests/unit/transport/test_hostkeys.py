@@ -177,9 +177,7 @@ def test_after_another_fingerprint_the_other_types_are_requested(tmp_path: Path)
     assert check.shown == [ED25519, RSA]
 
 
-def test_a_key_of_another_type_is_a_changed_key(
-    tmp_path: Path,
-) -> None:
+def test_a_key_of_another_type_is_a_changed_key(tmp_path: Path) -> None:
     check = HostKeyCheck(node(), host_keys(tmp_path, ED25519, accept_new=True))
     with pytest.raises(HostKeyChangedError, match=r"it shows RSA SHA256:.*known is ED25519"):
         check.missing_host_key(None, "", Shown(RSA))

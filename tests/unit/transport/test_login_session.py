@@ -101,7 +101,6 @@ class MuteChannel:
 @dataclass
 class SlowConnection:
     round_trip_s: float
-    attempts: int = 1
     node: Node = field(default_factory=node)
 
     def open_session(self, _purpose: str) -> MuteChannel:

@@ -328,28 +328,30 @@ def test_the_whole_is_compared(more: Mapping[str, Any], level: str, text: str) -
     assert words.startswith(text)
 
 
-def test_a_run_that_fails_names_the_cause_of_the_job() -> None:
-    cause = JobCause(
-        kind=CauseKind.RANK, title="rank 5 failed", ranks=(5,), nodes=(TWO,), words="boom"
-    )
-    check, _ = checked(ended=report(exit_code=1, cause=cause), whole={})
-    text = "HCCL Test failed on 8 devices: rank 5 failed; boom"
-    assert lines(check) == [("hccl-test-failed", "error", (TWO,), text)]
+CAUSE = JobCause(kind=CauseKind.RANK, title="rank 5 failed", ranks=(5,), nodes=(TWO,), words="boom")
+CUT_OFF = "its table ends after 4 of 16 sizes"
 
 
-def test_a_table_that_is_cut_off_is_a_failure() -> None:
-    check, _ = checked(whole="its table ends after 4 of 16 sizes")
-    [(id_, _, where, text)] = lines(check)
-    assert (id_, where) == ("hccl-test-failed", (ONE, TWO))
-    assert text.endswith("rank 0 on device 0: its table ends after 4 of 16 sizes")
+@pytest.mark.parametrize(
+    ("ended", "whole", "where", "why"),
+    [
+        (report(1, cause=CAUSE), {}, (TWO,), "rank 5 failed; boom"),
+        (None, CUT_OFF, (ONE, TWO), f"rank 0 on device 0: {CUT_OFF}"),
+        (
+            report(125, message="lab-1: no mpirun\nThe job was not started."),
+            {},
+            (ONE, TWO),
+            "lab-1: no mpirun; The job was not started.",
+        ),
+    ],
+)
+def test_a_run_that_fails_has_the_reason(
+    ended: JobReport | None, whole: Any, where: tuple[str, ...], why: str
+) -> None:
+    check, _ = checked(ended=ended, whole=whole)
+    text = f"HCCL Test failed on 8 devices: {why}"
+    assert lines(check) == [("hccl-test-failed", "error", where, text)]
     assert check.rows == ()
-
-
-def test_a_run_that_does_not_start_has_the_reason_of_the_launcher() -> None:
-    lost = report(exit_code=125, message="lab-1: no mpirun\nThe job was not started.")
-    [(_, _, where, text)] = lines(checked(ended=lost, whole={})[0])
-    assert where == (ONE, TWO)
-    assert text == "HCCL Test failed on 8 devices: lab-1: no mpirun; The job was not started."
 
 
 def test_an_interrupted_run_has_no_findings() -> None:

@@ -12,6 +12,7 @@ from ascendboot.checks.collective.findings import RankNotes
 from ascendboot.checks.collective.node_check import (
     Isolated,
     NodeCheck,
+    Pair,
     _of_rates,
     check_all,
     isolate,
@@ -29,17 +30,16 @@ ONE, TWO = (node.name for node in PLACEMENT.nodes)
 
 def isolated(count: int, passes: Callable[[int, int], bool]) -> tuple[Isolated, int]:
     """What pairs of nodes `0`, `1` … show, and after how many rounds."""
-    rounds, steps = isolate([str(number) for number in range(count)]), 0
-    try:
-        pairs = next(rounds)
-        while True:
-            steps += 1
-            names = [name for pair in pairs for name in pair]
-            assert pairs
-            assert len(names) == len({*names})  # all pairs of a round run at once
-            pairs = rounds.send({pair: passes(int(pair[0]), int(pair[1])) for pair in pairs})
-    except StopIteration as end:
-        return end.value, steps
+    rounds = []
+
+    def passed(pairs: Sequence[Pair]) -> dict[Pair, bool]:
+        names = [name for pair in pairs for name in pair]
+        assert pairs
+        assert len(names) == len({*names})  # all pairs of a round run at once
+        rounds.append(pairs)
+        return {pair: passes(int(pair[0]), int(pair[1])) for pair in pairs}
+
+    return isolate([str(number) for number in range(count)], passed), len(rounds)
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 8, 16, 64])

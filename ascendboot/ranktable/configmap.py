@@ -1,0 +1,100 @@
+"""Rank tables in ConfigMaps of Kubernetes, as Volcano's plugin and MindCluster write them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import textwrap
+import zlib
+from collections.abc import Iterator, Mapping
+
+import yaml
+
+from ascendboot.errors import RankTableError, UsageError
+
+KEYS = {"rings-config-": "hccl.json", "ranktable-": "jobstart_hccl.json"}
+"""By the beginning of a name, the key with the table: MindCluster's, and that of the plugin
+configmap1980 of Volcano."""
+_LARGEST = 4 << 20
+"""Kubernetes holds 1 MiB in a ConfigMap; the text of `kubectl` escapes some of it."""
+_LARGEST_TABLE = 256 << 20
+_GZIP = 16 + zlib.MAX_WBITS
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def table_within(name: str, text: str) -> tuple[str, str] | None:
+    """The rank table in what `kubectl get configmap` prints, and what to call it in messages.
+
+    A table that stands in its file as it is keeps its line numbers. None: the text is no ConfigMap.
+
+    Raises:
+        RankTableError: there is no table, more than one, or one that cannot be read.
+    """
+    if len(text) > _LARGEST or not re.search(r"\bkind\W{1,4}(ConfigMap|List)\b", text):
+        return None
+    try:
+        document = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = str(error).splitlines()[0]
+        raise RankTableError(f"{name}: could not be read as a ConfigMap: {reason}") from None
+    found = [table for configmap in _configmaps(document) for table in _tables(configmap)]
+    if len(found) != 1:
+        keys = " or ".join(KEYS.values())
+        raise RankTableError(
+            f"{name}: {len(found)} rank tables in its ConfigMaps, under {keys}: print one "
+            "ConfigMap with its table: kubectl get configmap NAME -o yaml"
+        )
+    table = _unpacked(name, found[0])
+    block = re.search(rf"^ +({'|'.join(KEYS.values())}): \|-?\n", text, re.MULTILINE)
+    if block and table == found[0]:
+        return name, "\n" * text.count("\n", 0, block.end()) + table
+    return f"{name}, the table in it", table
+
+
+def _configmaps(document: object) -> Iterator[Mapping[str, object]]:
+    items = document.get("items", [document]) if isinstance(document, dict) else []
+    for item in items if isinstance(items, list) else []:
+        if isinstance(item, dict) and item.get("kind") == "ConfigMap":
+            yield item
+
+
+def _tables(configmap: Mapping[str, object]) -> Iterator[str]:
+    data = configmap.get("data")
+    for key in KEYS.values():
+        table = data.get(key) if isinstance(data, dict) else None
+        if isinstance(table, str):
+            yield table
+
+
+def _unpacked(name: str, table: str) -> str:
+    """The table as JSON; the option --rank-table-compress of the plugin packs it."""
+    if not re.fullmatch(r"\s*[A-Za-z0-9+/=\s]+", table):
+        return table
+    unpacker = zlib.decompressobj(_GZIP)
+    try:
+        content = unpacker.decompress(base64.b64decode(table), _LARGEST_TABLE)
+        if unpacker.eof:
+            return content.decode()
+        problem = "it ends too early, or is too large"
+    except (binascii.Error, zlib.error, UnicodeDecodeError) as error:
+        problem = str(error)
+    raise RankTableError(f"{name}: the packed rank table could not be read: {problem}")
+
+
+def configmap(name: str, table: str) -> str:
+    """The YAML of a ConfigMap of this name with a rank table.
+
+    It has no label of a controller, which would write its own table there.
+
+    Raises:
+        UsageError: the name is not one under which pods look for a table.
+    """
+    key = next((key for begin, key in KEYS.items() if name.startswith(begin)), None)
+    if key is None or not _NAME.fullmatch(name):
+        known = ", ".join(f"{begin}JOB" for begin in KEYS)
+        raise UsageError(f'--configmap: "{name}" is not one of {known} in lower case')
+    block = textwrap.indent(table if table.endswith("\n") else f"{table}\n", "    ")
+    head = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  {key}: |\n"
+    return head + block
