@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import math
 import random
 import time
 from collections import Counter, defaultdict
@@ -14,7 +15,6 @@ from functools import partial
 from common import show
 
 from ascendboot.model.cluster import Parallel
-from ascendboot.supervise.checkpoints import interval_s
 from ascendboot.supervise.core import ACTIVE, Action, Core, Launch, State, Stop
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Limits
 
@@ -175,7 +175,7 @@ def main() -> None:
     """Print one row per policy."""
     asked = _asked()
     mtbf_s = 1 / (RATE * DEVICES * asked.nodes * asked.rate)
-    young_min = interval_s(asked.save_s, mtbf_s) / MINUTE_S
+    young_min = math.sqrt(2 * asked.save_s * mtbf_s) / MINUTE_S  # Young, 1974
     rows = []
     for interval_min in sorted({*asked.intervals, round(young_min)}):
         for spares in asked.spares:

@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from ascendboot.model.cluster import CheckpointKind, CheckpointRules
+from ascendboot.supervise.checkpoints import Found, checkpoint_query, newest
 from ascendboot.transport.api import Command
 from tests.fake_transport import Answer
 
@@ -46,3 +48,10 @@ class Here:
             timeout=300,
         )
         return Answer(done.stdout, done.stderr, done.returncode)
+
+
+def resumes_from(folder: Path, kind: CheckpointKind) -> Found:
+    """The checkpoint from which a job would go on whose folder is one of this machine."""
+    rules = CheckpointRules(kind=kind, dir=str(folder))
+    fact = checkpoint_query(rules)
+    return newest({"n1": fact.parse(Here(folder)(fact.command).to(fact.command))}, rules)

@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from ascendboot.supervise.core import CODE_GAVE_UP, CODE_NEEDS_OPERATOR
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
+PAGES = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"]
 TASKS = namespace()
 ARGUMENTS = {name: TASKS[name].get_arguments() for name in TASKS.task_names}
 """Asked for once: Invoke gives out the help of each a single time."""
@@ -74,20 +76,26 @@ def finding_ids() -> set[str]:
         *folder.glob("checks/**/*.py"),
         *(folder / "setup/cluster_plan.py", folder / "setup/apply.py"),
     ]
-    texts = {
+    words = {text for text in texts_in(modules) if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", text)}
+    return words - NO_FINDINGS | {f"device-{what}-unknown" for what in ("ip", "link", "tls")}
+
+
+def texts_in(modules: Iterable[Path]) -> set[str]:
+    """Every text that stands in these modules."""
+    return {
         node.value
         for module in modules
         for node in ast.walk(ast.parse(module.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    words = {text for text in texts if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", text)}
-    return words - NO_FINDINGS | {f"device-{what}-unknown" for what in ("ip", "link", "tls")}
 
 
 def test_every_test_that_a_page_names_exists() -> None:
-    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
-    texts = [page.read_text() for page in pages]
-    named = {name for text in texts for name in re.findall(r"`(tests/[\w/]+\.py::\w+)`", text)}
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"`(tests/[\w/]+\.py::\w+)`", page.read_text())
+    }
     assert len(named) > 40
     there = {
         f"{path}::{node.name}"
@@ -99,9 +107,7 @@ def test_every_test_that_a_page_names_exists() -> None:
     assert sorted(named - there) == []
 
 
-@pytest.mark.parametrize(
-    "page", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
@@ -151,20 +157,14 @@ def test_every_message_in_troubleshooting_is_one_of_ours() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     messages = [words for row in rows for words in re.findall(r"`([^`]+)`", row)]
     assert len(messages) > 10
-    texts = [
-        node.value
-        for module in (ROOT / "ascendboot").rglob("*.py")
-        for node in ast.walk(ast.parse(module.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
+    texts = texts_in((ROOT / "ascendboot").rglob("*.py"))
     assert [words for words in messages if not any(words in text for text in texts)] == []
 
 
 def test_every_heading_that_a_link_names_is_there() -> None:
-    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
     links = [
         (page, *link)
-        for page in pages
+        for page in PAGES
         for link in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text())
     ]
     assert len(links) > 10

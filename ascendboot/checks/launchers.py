@@ -10,17 +10,8 @@ from ascendboot.checks import finding
 from ascendboot.facts import derive
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import Unanswered, value_of
+from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env
-from ascendboot.hccl.variables import (
-    BUFFSIZE,
-    STRATEGIES,
-    WITHOUT_CM,
-    elastic_memory_mb,
-    hccl_ports,
-    near_miss,
-    why_not,
-    why_not_read,
-)
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node, OwnTable
 from ascendboot.model.names import fold
@@ -132,10 +123,10 @@ def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.
     by_chief = cluster.resource_mode == "no-rank-table"
     for node, node_facts in derive.answered_nodes(cluster, facts):
         product = derive.product_of(node_facts)
-        if by_chief and product in WITHOUT_CM:
+        if by_chief and product in hccl.WITHOUT_CM:
             text = (
-                f"the NPUs are of the {WITHOUT_CM[product]}, and HCCL reads CM_ variables on 910 "
-                "and A2 only"
+                f"the NPUs are of the {hccl.WITHOUT_CM[product]}, and HCCL reads CM_ variables on "
+                "910 and A2 only"
             )
             remedy = "State `resources: {mode: rank-table}`"
             yield finding.error("no-rank-table-unsupported", (node.name,), text, remedy)
@@ -234,18 +225,18 @@ def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> find
 def elastic_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
     """The memory of NPUs that MindIO's elastic training takes, where the inventory selects it."""
     for node, node_facts in derive.answered_nodes(cluster, facts):
-        needs, seen = elastic_memory_mb(cluster.env_of(node)), value_of(node_facts.free_memory)
+        needs, seen = hccl.elastic_memory_mb(cluster.env_of(node)), value_of(node_facts.free_memory)
         if needs is None:
             continue
         free = {i: mb for i, mb in (seen or {}).items() if i in derive.device_ids(node, node_facts)}
         text = (
-            f"elastic training in the process ({STRATEGIES}) takes up to {needs} MB more memory "
-            f"of each NPU ({BUFFSIZE} x 2 x 9)"
+            f"elastic training in the process ({hccl.STRATEGIES}) takes up to {needs} MB more "
+            f"memory of each NPU ({hccl.BUFFSIZE} x 2 x 9)"
         )
         lacking = [device_id for device_id, mb in free.items() if mb < needs]
         if lacking:
             text += f"; {finding.devices(lacking)}: {min(free.values())} MB free at the least"
-            remedy = f"State a smaller {BUFFSIZE}"
+            remedy = f"State a smaller {hccl.BUFFSIZE}"
             yield finding.warning("elastic-memory", (node.name,), text, remedy)
         else:
             text += "" if free else "; how much is free is not known"
@@ -258,7 +249,7 @@ def _values(cluster: Cluster, node: Node, product: str) -> finding.Findings:
     for name, value in cluster.env_of(node).items():
         if of_profile.get(name) == value:
             continue
-        wrong, unread = why_not(name, value, product), why_not_read(name, product)
+        wrong, unread = hccl.why_not(name, value, product), hccl.why_not_read(name, product)
         if wrong or unread:
             text, remedy = f"{name}: {wrong or unread}", "Correct it in the inventory"
             level: finding.Level = "error" if wrong else "warning"
@@ -268,7 +259,7 @@ def _values(cluster: Cluster, node: Node, product: str) -> finding.Findings:
 def _visible_devices(cluster: Cluster, node: Node, node_facts: NodeFacts) -> finding.Findings:
     """Local rank N gets the Nth of this list: that must be its device."""
     stated, used = cluster.env_of(node).get(_VISIBLE), derive.logic_ids(node, node_facts)
-    if stated is None or why_not(_VISIBLE, stated) or not used:
+    if stated is None or hccl.why_not(_VISIBLE, stated) or not used:
         return
     ids = [int(word) for word in stated.split(",")]
     if ids[: len(used)] != list(used):
@@ -284,10 +275,10 @@ def _slips(cluster: Cluster, node: Node) -> finding.Findings:
     """Misspelt names, and ports of HCCL that PyTorch takes by default."""
     env = cluster.env_of(node)
     for name in env:
-        if meant := near_miss(name):
+        if meant := hccl.near_miss(name):
             text, remedy = f"HCCL reads no variable {name}", f"Write {meant}, if that is meant"
             yield finding.warning("hccl-setting", (node.name,), text, remedy)
-    for ports in hccl_ports(env):
+    for ports in hccl.hccl_ports(env):
         if _TORCH_PORT in ports and cluster.profile != "rec-sdk-tf":
             text = (
                 f"HCCL takes ports {finding.numbers(ports)}, and {_TORCH_PORT} is PyTorch's "
@@ -312,7 +303,7 @@ def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding
     for node, node_facts in derive.answered_nodes(cluster, facts):
         holders = finding.port_holders(value_of(node_facts.listeners))
         kernel = value_of(node_facts.kernel_ports)
-        for ports in hccl_ports(cluster.env_of(node)):
+        for ports in hccl.hccl_ports(cluster.env_of(node)):
             for text in finding.hccl_ports_taken(holders, ports):
                 # A warning only: a job that is running holds them rightly.
                 remedy = (

@@ -16,7 +16,7 @@ from ascendboot.checks.collective.hccl_test import HcclPlan, HcclTest
 from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
 from ascendboot.checks.finding import error as error_of
 from ascendboot.checks.finding import grouped, in_order
-from ascendboot.cli.common import on_interrupt
+from ascendboot.cli.common import on_interrupt, promises
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, setup_record_of, work_side
 from ascendboot.console.screen import Screen
@@ -61,14 +61,6 @@ _NOT_RUN = {
 }
 Results: TypeAlias = tuple[list[StepResult], bool]
 """The results of a check, and whether it was interrupted."""
-
-
-def promises(what: str) -> tuple[str, str]:
-    """Return the messages for the first and second Ctrl-C while a job or preflight runs."""
-    return (
-        f"stopping the {what} on all nodes; press Ctrl-C again to kill it",
-        f"killing the {what} on all nodes; press Ctrl-C again to leave it as it is",
-    )
 
 
 def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:

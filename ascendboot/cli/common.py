@@ -138,6 +138,14 @@ def duration(flag: str, text: str) -> float:
         raise UsageError(f"{flag}: {error}") from error
 
 
+def promises(what: str) -> tuple[str, str]:
+    """Return the messages for the first and second Ctrl-C while a job or preflight runs."""
+    return (
+        f"stopping the {what} on all nodes; press Ctrl-C again to kill it",
+        f"killing the {what} on all nodes; press Ctrl-C again to leave it as it is",
+    )
+
+
 @contextmanager
 def on_interrupt(press: Callable[[], None], screen: Screen, *promises: str) -> Iterator[None]:
     """Call `press` at each Ctrl-C and print the next of `promises`; one more Ctrl-C aborts."""

@@ -1,4 +1,4 @@
-"""Jobs and nodes for other systems: `export.volcano`, `.ansible`, `import.volcano`."""
+"""Jobs and nodes for other systems: `export.volcano`, `.sbatch`, `.ansible`, `import.volcano`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from invoke.collection import Collection
 from ascendboot.cli.common import among, whole_number
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.errors import UsageError
-from ascendboot.export import ansible
+from ascendboot.export import ansible, slurm
 from ascendboot.export.from_volcano import read_job
 from ascendboot.export.volcano import PROFILES, Job, export
 from ascendboot.readiness.ready import script_arguments
@@ -76,6 +76,53 @@ def export_volcano(
     _deliver(call, text, notes, {"yaml": text})
 
 
+@verb(
+    name="sbatch",
+    shared=("inventory", "json"),
+    help={
+        "script": "The training script, as seen from code.path",
+        "name": "The name of the job. Default: that of the cluster",
+        "time": "The time limit, as for sbatch. Default: that of the partition",
+        "partition": "The partition of Slurm. Default: that of the site",
+        "account": "The account of Slurm. Default: yours",
+        "gres": "How the site's slurm.conf names NPUs, such as npu:910b. Default: npu",
+        "inventory": "The inventory, as for train",
+        "json": "Print script and notes as one JSON document",
+    },
+)
+def export_sbatch(
+    call: Call,
+    *,
+    script: str,
+    name: str | None = None,
+    time: str | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    gres: str = "npu",
+) -> None:
+    """Print a job as a script for sbatch. Connects to no node and to no Slurm.
+
+    Standard error lists what the script does not carry over.
+
+    Examples:
+      invoke export.sbatch main.py | sbatch
+      invoke export.sbatch main.py --time 1-12 --gres npu:910b -- --steps 100
+
+    Exit codes: 0 done, 2 something is missing or cannot be exported.
+    """
+    job = slurm.Job(
+        script=script,
+        args=script_arguments(sys.argv),
+        name=name,
+        gres=gres,
+        time=time,
+        partition=partition,
+        account=account,
+    )
+    text, notes = slurm.export(call.path, job)
+    _deliver(call, text, notes, {"script": text})
+
+
 @verb(name="volcano", help={"file": "The YAML, such as /dev/stdin", "json": _JSON})
 def import_volcano(call: Call, *, file: str) -> None:
     """Print an inventory for the YAML of a VolcanoJob, and the command that trains.
@@ -119,5 +166,5 @@ def _deliver(call: Call, text: str, notes: list[str], document: dict[str, object
     call.end(0, {**document, "not_carried_over": notes})
 
 
-collection = Collection("export", export_volcano, export_ansible)
+collection = Collection("export", export_volcano, export_sbatch, export_ansible)
 imports = Collection("import", import_volcano)

@@ -44,7 +44,7 @@ _NOT_BEHIND: Final = dict.fromkeys(
     "Invoke reads it only before the verb; move it there, or leave it out",
 )
 """Flags of Invoke that work only without a verb, or before it."""
-_WITH_SCRIPT: Final = ("train", "export.volcano")
+_WITH_SCRIPT: Final = ("train", "export.volcano", "export.sbatch")
 _FORMATS: Final = ("flat", "nested", "json")
 
 

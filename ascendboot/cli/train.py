@@ -11,12 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ascendboot.cli.collective import pass_preflight, promises
-from ascendboot.cli.common import duration, exit_with, on_interrupt, seconds, whole_number
+from ascendboot.cli.common import duration, exit_with, on_interrupt, promises, seconds, whole_number
 from ascendboot.cli.hooks import Outputs
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now, supervised_run, supervision
 from ascendboot.cli.session import Session, code_sender, setup_record_of
-from ascendboot.cli.supervise import OnNodes, run_generations
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
@@ -146,7 +144,7 @@ def train(
     skip_checks: str | None = None,
     stop_leftovers: bool = False,
 ) -> None:
-    """Run a script on all NPUs, with mpirun, horovodrun or torchrun.
+    """Run a script on all NPUs, with mpirun, horovodrun, torchrun or srun.
 
     Prints every line as `NODE:RANK | text`, and copies the log of each rank to
     the run's folder. A failed rank, which is named, or Ctrl-C stops the job.
@@ -429,6 +427,9 @@ class _Start(Value):
                 screen.say("before the job, started in the same way: the collective preflight")
             return
         if self.order.preflight:
+            # Importing it takes as long as starting the job; see the figure of `train`.
+            from ascendboot.cli.collective import pass_preflight  # noqa: PLC0415
+
             pass_preflight(session, request, screen)
         started = now().isoformat(timespec="milliseconds")
         run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
@@ -519,6 +520,8 @@ class _Start(Value):
             LaunchError: the first generation was not started.
             Exit: the exit code is not 0.
         """
+        from ascendboot.cli.supervise import OnNodes, run_generations  # noqa: PLC0415 - as above
+
         session, screen, job = self.session, self.screen, self.session.run
         if self.order.resumed:
             job = replace(supervised_run(session.state, self.order.resumed), secrets=job.secrets)

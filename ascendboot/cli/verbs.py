@@ -15,6 +15,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
+from ascendboot.cli.allocation import Allocation
 from ascendboot.cli.common import INTERRUPTED, ctrl_c_raised, exit_with, whole_number
 from ascendboot.cli.session import Session, read_only_run
 from ascendboot.console.screen import Screen
@@ -65,8 +66,10 @@ class Call(Value, dict=True):
 
     @cached_property
     def path(self) -> Path:
-        """The inventory file."""
-        return locate(self.inventory, cwd=Path.cwd(), environ=os.environ)
+        """The inventory file; inside an allocation without one, that of the allocation."""
+        allocation = None if self.inventory is not None else Allocation.current(os.environ)
+        own = allocation.inventory(Path.cwd(), os.environ) if allocation else None
+        return own or locate(self.inventory, cwd=Path.cwd(), environ=os.environ)
 
     @cached_property
     def state(self) -> State:
@@ -79,8 +82,13 @@ class Call(Value, dict=True):
         return Screen(json_mode=self.json)
 
     def cluster(self, *, with_own_table: bool = False) -> Cluster:
-        """Read the inventory, and the operator's own rank table if wanted."""
-        return load(self.path, with_own_table=with_own_table)
+        """Read the inventory, and the operator's own rank table if wanted.
+
+        Inside an allocation only its nodes count.
+        """
+        cluster = load(self.path, with_own_table=with_own_table)
+        allocation = Allocation.current(os.environ)
+        return allocation.part_of(cluster) if allocation else cluster
 
     def session(
         self,

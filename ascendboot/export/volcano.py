@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load, shown
 from ascendboot.inventory.messages import validate
+from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.yaml import Mark, read
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.names import names_file_here
@@ -27,6 +29,7 @@ Profile = Literal["lite", "cabinet", "mindcluster"]
 PROFILES: tuple[Profile, ...] = ("lite", "cabinet", "mindcluster")
 ANNOTATION = "ascendboot/inventory"
 """Holds the keys that Kubernetes has no field for."""
+BAD_WORDS = "an argument is not UTF-8, or a secret, which belongs under `env`: change it"
 _ROUTED, _LONGEST_JOB, _LONGEST_POD = 3, 52, 63
 
 
@@ -53,16 +56,9 @@ def export(path: Path, job: Job) -> tuple[str, list[str]]:
         InventoryError: the inventory is invalid.
         UsageError: the job cannot be exported.
     """
-    cluster, sheet = load(path, with_own_table=False), read(path, file=shown(path))
-    keys, inventory = facts()["keys"], validate(sheet)
+    cluster = load(path, with_own_table=False)
+    inventory, kept, notes = accounted(path, facts()["keys"])
     cluster = replace(cluster, mpi_args=tuple(inventory.launcher.mpi_args))  # without a firewall's
-    kept = inventory.model_dump(mode="json", exclude_unset=True, include=keys["kept"])
-    marks = dict(reversed([*stated(sheet.data, sheet.mark)]))
-    reasons = {key: why for why, left in keys["left"].items() for key in left if key in marks}
-    notes = [
-        f"{sheet.file}:{marks[key].line}: {marks[key].path}: left out: {reasons[key]}"
-        for key in sorted(reasons, key=lambda key: marks[key].line)
-    ]
     values, own_notes = _values(cluster, job)
     if kept:
         own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this for import.volcano"
@@ -71,11 +67,28 @@ def export(path: Path, job: Job) -> tuple[str, list[str]]:
     problems = [*refusals(yaml.safe_load(text)["items"][-1])]
     if any(secret in text for secret in cluster.secrets):
         problems.append("the value of a secret variable stands elsewhere, too: choose another")
-    _refuse(cluster, problems)
+    refuse(cluster, problems)
     return text, notes + [f"{cluster.source}: {key}: {what}" for key, what in own_notes.items()]
 
 
-def _refuse(cluster: Cluster, problems: Iterable[str]) -> None:
+def accounted(
+    path: Path, keys: Mapping[str, Any]
+) -> tuple[InventoryKeys, dict[str, Any], list[str]]:
+    """The keys of an inventory, those to keep beside the job, and a note for each left out."""
+    sheet = read(path, file=shown(path))
+    inventory = validate(sheet)
+    kept = inventory.model_dump(mode="json", exclude_unset=True, include=keys["kept"])
+    marks = dict(reversed([*stated(sheet.data, sheet.mark)]))
+    reasons = {key: why for why, left in keys["left"].items() for key in left if key in marks}
+    notes = [
+        f"{sheet.file}:{marks[key].line}: {marks[key].path}: left out: {reasons[key]}"
+        for key in sorted(reasons, key=lambda key: marks[key].line)
+    ]
+    return inventory, kept, notes
+
+
+def refuse(cluster: Cluster, problems: Iterable[str]) -> None:
+    """Raise a UsageError if there are problems."""
     lines = [f"{cluster.source}: could not be exported: {text}" for text in problems]
     if lines:
         raise UsageError(*lines)
@@ -93,7 +106,6 @@ def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, st
     has_table = mode != "root-info" or is_cabinet
     counts = {node.device_count or len(node.devices) for node in cluster.nodes}
     is_here = names_file_here(job.script)
-    bad_words = [w for w in job.args if is_secret_value(w) or re.search("[\ud800-\udfff]", w)]
     problems = {
         "product: is auto: state it; MindCluster's labels differ by product": known is None,
         "--region: is missing: cabinet routing loads its script there": is_routed
@@ -103,9 +115,9 @@ def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, st
         "devices: differ, or are not stated: state `defaults: {devices: 8}`": counts == {0}
         or len(counts) > 1,
         f"{job.script}: is here, not in the pods: name it as seen from code.path": is_here,
-        "an argument is not UTF-8, or a secret, which belongs under `env`: change it": bad_words,
+        BAD_WORDS: has_bad_words(job.args),
     }
-    _refuse(cluster, (text for text, is_so in problems.items() if is_so))
+    refuse(cluster, (text for text, is_so in problems.items() if is_so))
     container = label_of(cluster.primary.container or "worker")
     of_env, notes = _env(cluster)
     own = dict.fromkeys((*filter(None, [cluster.code_path]), *cluster.data))
@@ -136,16 +148,26 @@ def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, st
 
 def _env(cluster: Cluster) -> tuple[dict[str, object], dict[str, str]]:
     """The variables that all pods have, the names of secrets among them, and notes."""
-    envs = [cluster.env_of(node) for node in cluster.nodes]
-    common = [n for n, value in envs[0].items() if all(env.get(n) == value for env in envs)]
-    common = [name for name in common if name not in facts()["variables"]]
-    left = ", ".join(sorted({name for env in envs for name in env}.difference(common)))
-    secrets = [name for name in common if cluster.is_secret(name, envs[0][name])]
-    plain = {name: _literal(envs[0][name]) for name in common if name not in secrets}
+    plain, secrets, left = shared_env(cluster, facts()["variables"])
     notes = {f"env {left}": "left out: differs between nodes, or the pod sets it"} if left else {}
     if secrets:
         notes[f"env {', '.join(secrets)}"] = "secret: create the Secret that the YAML names"
-    return {"env": plain, "secrets": secrets}, notes
+    return {"env": {n: _literal(v) for n, v in plain.items()}, "secrets": secrets}, notes
+
+
+def shared_env(cluster: Cluster, taken: Collection[str]) -> tuple[dict[str, str], list[str], str]:
+    """The variables that all nodes share, the names of secret ones, and those of all others."""
+    envs = [cluster.env_of(node) for node in cluster.nodes]
+    common = [n for n, value in envs[0].items() if all(env.get(n) == value for env in envs)]
+    common = [name for name in common if name not in taken]
+    left = ", ".join(sorted({name for env in envs for name in env}.difference(common)))
+    secrets = [name for name in common if cluster.is_secret(name, envs[0][name])]
+    return {name: envs[0][name] for name in common if name not in secrets}, secrets, left
+
+
+def has_bad_words(args: Iterable[str]) -> bool:
+    """Whether an argument cannot stand in a text that others read."""
+    return any(is_secret_value(w) or re.search("[\ud800-\udfff]", w) for w in args)
 
 
 def _literal(word: str) -> str:
@@ -194,21 +216,22 @@ def refusals(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 @cache
-def facts() -> dict[str, Any]:
-    """The contents of `kubernetes.yaml`."""
-    text = (files("ascendboot.export") / "kubernetes.yaml").read_bytes()
+def facts(name: str = "kubernetes.yaml") -> dict[str, Any]:
+    """The contents of a file beside this module."""
+    text = (files("ascendboot.export") / name).read_bytes()
     contents: dict[str, Any] = yaml.safe_load(text)
     return contents
 
 
 @cache
 def template(name: str) -> Template:
-    """A template of YAML; `q` writes any text in double quotes, `yaml` any value."""
-    loader = FileSystemLoader(installed_templates() / "volcano")
+    """A template; `q` writes text in double quotes, `yaml` any value, `sh` a word of a shell."""
+    loader = FileSystemLoader([installed_templates() / name for name in ("volcano", "slurm")])
     made = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - YAML
     made.trim_blocks = made.lstrip_blocks = made.keep_trailing_newline = True
     made.filters["q"] = partial(_dumped, default_style='"')
     made.filters["yaml"] = _dumped
+    made.filters["sh"] = shlex.quote
     return made.get_template(name)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts import query
-from ascendboot.facts.npus import hccn_tool_answer, npu_smi_output
+from ascendboot.facts.npus import hccn_tool_answer, npu_smi_output, npu_smi_table
 from ascendboot.facts.parsers import hccn_tool, npu_smi
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, read_script
@@ -61,12 +61,6 @@ _OF_NPU_SMI: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "health": ("read the health", npu_smi.parse_device_health),
     "ecc": ("count the memory errors", npu_smi.parse_ecc),
 }
-_OF_HCCN_TOOL: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "link": ("read the link", hccn_tool.parse_link),
-    "net_health": ("read the network health", hccn_tool.parse_net_health),
-    "link_stat": ("read the history of the link", hccn_tool.parse_link_stat),
-    "stat": ("read the packet counters", hccn_tool.parse_stat),
-}
 
 
 def device_state_queries(
@@ -98,7 +92,7 @@ def device_state_queries(
 
     parts: dict[str, Callable[[query.Sections], Any]] = {"device_states": states}
     if ILL in questions:
-        parts["words"] = _words
+        parts["words"] = lambda sections: npu_smi.parse_health(*npu_smi_table(sections, "table"))
     if with_killed:
         parts["killed"] = lambda sections: parse_killed(sections.text("killed"))
     return {name: _fact(command, parse) for name, parse in parts.items()}
@@ -106,14 +100,6 @@ def device_state_queries(
 
 def _fact(command: Command, parse: Callable[[query.Sections], Any]) -> query.Fact[Any]:
     return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)))
-
-
-def _words(sections: query.Sections) -> Mapping[int, str]:
-    table = npu_smi_output(sections, "table", npu_smi.TOOL)
-    if "mapping" not in sections:
-        return npu_smi.parse_health(table)
-    mapping = npu_smi_output(sections, "mapping", npu_smi.MAPPING)
-    return npu_smi.parse_health(table, npu_smi.parse_mapping(mapping).device_ids)
 
 
 def _state(sections: query.Sections, device_id: int, questions: Sequence[str]) -> DeviceState:
@@ -129,15 +115,10 @@ def _answer(sections: query.Sections, device_id: int, question: str) -> query.An
         if f"{device_id}/health" not in sections:
             return query.NOT_QUERIED
     name = f"{device_id}/{question}"
-    if question in _OF_HCCN_TOOL:
-        purpose, parse = _OF_HCCN_TOOL[question]
-        if "hccn_tool" in sections:  # it is missing
-            return query.attempt(
-                f"{purpose} of device {device_id}", lambda: sections.text("hccn_tool")
-            )
-        if name not in sections:
+    if question not in _OF_NPU_SMI:
+        if name not in sections and "hccn_tool" not in sections:
             return query.NOT_QUERIED
-        return hccn_tool_answer(sections, device_id, question, purpose, parse, call_s=CALL_S)
+        return hccn_tool_answer(sections, device_id, question, call_s=CALL_S)
     purpose, parse_text = _OF_NPU_SMI[question]
     tool = f"npu-smi info -t {question}"
     return query.attempt(

@@ -25,6 +25,18 @@ _FORMS = {
 }
 """Maps a section, or the part of its name after the device id, to the call and its known lines."""
 
+_HCCN_TOOL: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "ip": ("read the IP", hccn_tool.parse_ip),
+    "link": ("read the link", hccn_tool.parse_link),
+    "tls": ("read the TLS switch", hccn_tool.parse_tls),
+    "vnic": ("read the address in the super pod", hccn_tool.parse_vnic),
+    "lldp": ("read the LLDP neighbour", hccn_tool.parse_lldp),
+    "net_health": ("read the network health", hccn_tool.parse_net_health),
+    "link_stat": ("read the history of the link", hccn_tool.parse_link_stat),
+    "stat": ("read the packet counters", hccn_tool.parse_stat),
+}
+"""Maps what `hccn_tool -i ID -WHAT -g` is called for to its purpose and its parser."""
+
 CALL_TIMEOUT_S = 10
 _RETRIES_FOR_S = 10
 _ENOUGH_S = 150
@@ -126,25 +138,35 @@ def hccn_tool_output(section: Section | None, tool: str, call_s: int = CALL_TIME
     return section.text
 
 
+def npu_smi_table(sections: query.Sections, name: str) -> tuple[str, npu_smi.DeviceIds]:
+    """The table of NPUs, and their physical ids if the script queried them; raises as above."""
+    table = npu_smi_output(sections, name, npu_smi.TOOL)
+    return table, _npus(sections).device_ids if "mapping" in sections else {}
+
+
 def hccn_tool_answer(
-    sections: query.Sections,
-    device_id: int,
-    what: str,
-    purpose: str,
-    parse: Callable[[str, str], T],
-    *,
-    call_s: int = CALL_TIMEOUT_S,
-) -> query.Answer[T]:
+    sections: query.Sections, device_id: int, what: str, *, call_s: int = CALL_TIMEOUT_S
+) -> query.Answer[Any]:
     """The answer in the section `ID/WHAT`, which is that of `hccn_tool -i ID -WHAT -g`.
 
     `call_s` is the time limit of the call in seconds.
     """
+    purpose, parse = _HCCN_TOOL[what]
     tool = f"hccn_tool -i {device_id} -{what} -g"
     section = sections.get(f"{device_id}/{what}")
-    return query.attempt(
-        f"{purpose} of device {device_id}",
-        lambda: parse(hccn_tool_output(section, tool, call_s), tool),
-    )
+
+    def answer() -> Any:  # noqa: ANN401 - whatever the parser returns
+        if section is None and "hccn_tool" in sections:
+            sections.text("hccn_tool")  # It raises the error if the tool is missing.
+        return parse(hccn_tool_output(section, tool, call_s), tool)
+
+    return query.attempt(f"{purpose} of device {device_id}", answer)
+
+
+def hccn_tool_answers(sections: query.Sections, what: str) -> dict[int, query.Answer[Any]]:
+    """The answers to one query by the ids of the devices that were queried."""
+    ids = sorted(int(name.partition("/")[0]) for name in sections if name.endswith(f"/{what}"))
+    return {id_: hccn_tool_answer(sections, id_, what) for id_ in ids}
 
 
 def _refuse_timeout(section: Section, tool: str, call_s: int = CALL_TIMEOUT_S) -> None:
@@ -208,9 +230,7 @@ def _neighbours(sections: query.Sections) -> Mapping[int, query.Answer[hccn_tool
     sections.text("hccn_tool")  # It raises the error if the tool is missing.
     if "root_info" in sections:
         raise ToolError("that is not known of the hccn_tool of a 950")
-    ids = [int(name.partition("/")[0]) for name in sections if name.endswith("/lldp")]
-    read, parse = "read the LLDP neighbour", hccn_tool.parse_lldp
-    return {id_: hccn_tool_answer(sections, id_, "lldp", read, parse) for id_ in ids}
+    return hccn_tool_answers(sections, "lldp")
 
 
 def _device_networks(sections: query.Sections) -> tuple[DeviceNetwork, ...]:
@@ -222,14 +242,13 @@ def _device_networks(sections: query.Sections) -> tuple[DeviceNetwork, ...]:
 
 
 def _device_network(device_id: int, sections: query.Sections) -> DeviceNetwork:
-    def answer(what: str, purpose: str, parse: Callable[[str, str], T]) -> query.Answer[T]:
-        return hccn_tool_answer(sections, device_id, what, purpose, parse)
-
-    vnic = answer("vnic", "read the address in the super pod", hccn_tool.parse_vnic)
+    addresses, link_up, tls_enabled, vnic = (
+        hccn_tool_answer(sections, device_id, what) for what in ("ip", "link", "tls", "vnic")
+    )
     return DeviceNetwork(
         device_id=device_id,
-        addresses=answer("ip", "read the IP", hccn_tool.parse_ip),
-        link_up=answer("link", "read the link", hccn_tool.parse_link),
-        tls_enabled=answer("tls", "read the TLS switch", hccn_tool.parse_tls),
+        addresses=addresses,
+        link_up=link_up,
+        tls_enabled=tls_enabled,
         vnic=vnic if f"{device_id}/vnic" in sections else query.NOT_QUERIED,
     )

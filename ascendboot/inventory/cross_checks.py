@@ -161,12 +161,23 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
         yield ("resources", "mode"), words
     if _is_for_torch(keys):
         yield from _not_for_torch(keys, mode)
+    if kind == "srun":
+        yield from _not_for_srun(keys)
     if keys.ssh.standby and keys.ssh.trust == "pinned":
         words = "with `trust: pinned` nodes accept one key, that of the primary; write `trust: ca`"
         yield ("ssh", "standby"), words
     if has_meeting_port(mode, kind) and keys.ssh.port == keys.resources.chief_port:
         words = f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another"
         yield ("ssh", "port"), words
+
+
+def _not_for_srun(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
+    if keys.launcher.mpi_args:
+        words = "words for mpirun, and `launcher.kind` is srun; remove them"
+        yield ("launcher", "mpi_args"), words
+    if any(of.container for of in (keys.defaults, *keys.groups.values(), *keys.nodes.values())):
+        words = "slurmd starts ranks on the servers, not in a `container`; leave one of the two out"
+        yield ("launcher", "kind"), words
 
 
 def _not_for_torch(keys: InventoryKeys, mode: ResourceMode) -> Iterator[tuple[Location, str]]:

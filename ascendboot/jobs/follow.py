@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -209,24 +210,18 @@ class Reconnector(Struct, eq=False):
     tell: Callable[[str], None]
     within_s: float
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
-    _reconnecting: set[str] = field(default_factory=set)
+    """By node that is being reconnected."""
     _over: threading.Event = field(default_factory=threading.Event)
 
     def is_reconnecting(self, node: str) -> bool:
         """Whether its connection is being reopened."""
-        return node in self._reconnecting
+        return node in self._threads
 
     def reconnect(self, node: str, *, silent_s: float = 0.0) -> None:
         """Start to reopen the connection to a node; the old one of a silent node is not tried."""
         if not self.is_reconnecting(node):
-            self._reconnecting.add(node)
-            thread = threading.Thread(
-                target=self._work,
-                args=(node,),
-                kwargs={"silent_s": silent_s},
-                name=f"lifeline {node}",
-                daemon=True,
-            )
+            work = partial(self._work, node, silent_s=silent_s)
+            thread = threading.Thread(target=work, name=f"lifeline {node}", daemon=True)
             self._threads[node] = thread
             thread.start()
 
@@ -237,10 +232,10 @@ class Reconnector(Struct, eq=False):
         for node in waited:
             self.reconnect(node)
         for node in waited:
-            while self.is_reconnecting(node) and not interrupts.count:
+            while (thread := self._threads.get(node)) and not interrupts.count:
                 if time.monotonic() >= until:
                     return
-                self._threads[node].join(0.2)
+                thread.join(0.2)
 
     def close(self) -> None:
         """Start no further attempt."""
@@ -253,7 +248,7 @@ class Reconnector(Struct, eq=False):
         except NodeError as error:
             why = error
         finally:  # before the message: its reader waits while a node is reconnecting
-            self._reconnecting.discard(node)
+            del self._threads[node]
             self.on_end(Reconnected(node, why))
 
     def _resume(self, node: str, *, silent_s: float) -> None:

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UsageError
+from ascendboot.errors import NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines
 from ascendboot.launch.plan import JobRecord, LaunchPlan
@@ -162,13 +162,14 @@ def fetch_tails(
             purpose=f"read the ends of the logs of job {job.job_id}",
             most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(names) + (1 + _MOST_PLOGS) * len(ranks)),
         )
-        lines = transports[node].run(command).checked().lines or ("",)
+        result = transports[node].run(command).checked()
+        lines = result.lines or ("",)
         tails = [_TAIL.fullmatch(line) for line in lines[:-1]]
         matches = [*tails, lines[-1] == "end"]
         if not all(matches):
             number = [*map(bool, matches)].index(False)
-            problem = NotUnderstoodError("the logs", number + 1, lines[number][:80], "tail or end")
-            raise CommandError(node, f"could not {command.purpose}: {problem}")
+            shown = lines[number][:80]
+            raise result.failed(NotUnderstoodError("the logs", number + 1, shown, "tail or end"))
         return [m for m in tails if m and (m[1] in names or (m[2] and int(m[2]) in ranks))]
 
     found, errors = results_and_errors(transports, fetch, forks=forks)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.launch.events import Event, parse_event
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, Transport, read_script
@@ -95,7 +95,7 @@ def probe_result(result: Result) -> dict[str, JobProbe]:
     try:
         return parse_probe(result.checked().text, job_ids)
     except NotUnderstoodError as error:
-        raise CommandError(result.node, f"could not {result.command.purpose}: {error}") from error
+        raise result.failed(error) from error
 
 
 def running_nodes(

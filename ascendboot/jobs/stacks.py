@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.model.names import ranks_named
 from ascendboot.templates import script
 from ascendboot.transport.api import Transport, read_script
@@ -226,7 +226,7 @@ def read_stacks(
         try:
             return parse_stacks(node, result.text)
         except NotUnderstoodError as error:
-            raise CommandError(node, f"could not {command.purpose}: {error}") from error
+            raise result.failed(error) from error
 
     by_node, errors = results_and_errors(transports, views_on, forks=forks)
     views = sorted(chain.from_iterable(by_node.values()), key=lambda view: view.rank)

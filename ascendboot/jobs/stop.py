@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
 
-from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.launch.launchers import ends_within_s
 from ascendboot.templates import script
 from ascendboot.transport.api import Result, Transport, write_script
@@ -132,8 +132,8 @@ def _swept(result: Result) -> Terminated:
     for number, line in enumerate(result.checked().lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            problem = NotUnderstoodError("the sweep", number, line, "ended, left, size or full")
-            raise CommandError(result.node, f"could not {result.command.purpose}: {problem}")
+            expected = "ended, left, size or full"
+            raise result.failed(NotUnderstoodError("the sweep", number, line, expected))
         kind, count, words = match.groups()
         if kind == "size":
             sizes[words] = int(count)

@@ -19,7 +19,7 @@ ResourceMode = Literal["rank-table", "no-rank-table", "root-info"]
 Profile = Literal["none", "rec-sdk-tf"]
 Engine = Literal["auto", "docker", "podman"]
 SshVia = Literal["sshd", "engine"]
-LauncherKind = Literal["auto", "mpirun", "horovod", "torchrun"]
+LauncherKind = Literal["auto", "mpirun", "horovod", "torchrun", "srun"]
 CheckpointKind = Literal["megatron", "tensorflow", "torch", "mindspore", "manifest"]
 
 CHIEF_PORT = 61000

@@ -6,16 +6,16 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ascendboot.checks.collective.findings import PACKAGES
 from ascendboot.checks.finding import grouped
 from ascendboot.checks.network import forced_roce
 from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.facts import npus
 from ascendboot.facts.node_facts import NodeEnvironment, environment_query
-from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Sections, Unanswered
+from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Fact, Sections, Unanswered
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
@@ -24,7 +24,6 @@ from ascendboot.templates import script
 from ascendboot.transport.api import Command, read_script
 from ascendboot.value import Value, field
 
-T = TypeVar("T")
 _MOST_PORTS = 1024
 _STATES_FIRST_PORT = "HCCL_IF_BASE_PORT"
 
@@ -126,7 +125,7 @@ SPAWNS = ("mp.spawn(", "multiprocessing.spawn(")
 """Calls by which a script of PyTorch starts ranks of its own."""
 VERSIONS: Final = f"PACKAGES = {PACKAGES!r}\nSPAWNS = {SPAWNS!r}\n" + script("package-versions.py")
 WORK: Final = script("readiness-work.sh")
-HOST: Final = script("readiness-host.sh", left=5, enough=20, call_s=CALL_TIMEOUT_S)
+HOST: Final = script("readiness-host.sh", left=5, enough=20, call_s=npus.CALL_TIMEOUT_S)
 """A busy tool gets half a second: the job waits, too."""
 
 _SCRIPT = "the script that looks at what the job needs"
@@ -352,12 +351,7 @@ def _disk(sections: Sections) -> system.FileSystem:
 
 
 def _table(sections: Sections) -> tuple[str, npu_smi.DeviceIds]:
-    """The table of NPUs, and their physical ids if the script queried them."""
-    table = npu_smi_output(sections, "processes", npu_smi.TOOL)
-    if "mapping" not in sections:
-        return table, {}
-    mapping = npu_smi_output(sections, "mapping", npu_smi.MAPPING)
-    return table, npu_smi.parse_mapping(mapping).device_ids
+    return npus.npu_smi_table(sections, "processes")
 
 
 def _holders(sections: Sections) -> tuple[Holder, ...]:
@@ -380,7 +374,11 @@ def _device_ips(sections: Sections) -> DeviceIps:
     at_boot = hccn_tool.parse_conf(sections.text("hccn_conf"))
     if "hccn_tool" not in sections or sections["hccn_tool"].exit_code:
         return DeviceIps(at_boot)
-    return DeviceIps(at_boot, _each(sections, "ip", "read the IP", _ips))
+    now = npus.hccn_tool_answers(sections, "ip")
+    for id_, answer in now.items():
+        if isinstance(answer, Answered):
+            now[id_] = Answered(npus.DeviceNetwork(device_id=id_, addresses=answer).device_ip)
+    return DeviceIps(at_boot, now)
 
 
 def _ports(sections: Sections) -> DevicePorts:
@@ -388,23 +386,7 @@ def _ports(sections: Sections) -> DevicePorts:
     if "hccn_tool" not in sections:
         return DevicePorts()
     sections.text("hccn_tool")  # raises if the tool failed
-    return DevicePorts(
-        _each(sections, "link", "read the link", hccn_tool.parse_link),
-        _each(sections, "tls", "read the TLS switch", hccn_tool.parse_tls),
-    )
-
-
-def _each(
-    sections: Sections, what: str, purpose: str, parse: Callable[[str, str], T]
-) -> dict[int, Answer[T]]:
-    """The answers of hccn_tool to one query, by device."""
-    names = [name for name in sections if name.endswith(f"/{what}")]
-    ids = sorted(int(name.partition("/")[0]) for name in names)
-    return {id_: hccn_tool_answer(sections, id_, what, purpose, parse) for id_ in ids}
-
-
-def _ips(text: str, tool: str) -> str | None:
-    return ",".join(address.ip for address in hccn_tool.parse_ip(text, tool)) or None
+    return DevicePorts(*(npus.hccn_tool_answers(sections, what) for what in ("link", "tls")))
 
 
 def file_system(path: Path) -> system.FileSystem:

@@ -392,14 +392,16 @@ def _launcher_env(
 
     The inventory overrides the profile; paths of the profile stand before those of the image.
     """
-    names = LAUNCHER_NAMES if traits_of(record.launcher).loads_libraries else ()
+    traits = traits_of(record.launcher)
+    names = LAUNCHER_NAMES if traits.loads_libraries else ()
     of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
     of_profile = {
         name: f"{value}:{of_image[name]}" if of_image.get(name) else value
         for name, value in record.launcher_env.items()
     }
     stated = {k: v for k, v in cluster.env.items() if k.startswith("OMPI_MCA_") or k in names}
-    return {**of_image, **of_profile, **stated}
+    of_here = {name: os.environ[name] for name in traits.control_variables if name in os.environ}
+    return {**of_image, **of_profile, **stated, **of_here}
 
 
 def script_arguments(argv: Sequence[str]) -> tuple[str, ...]:

@@ -218,11 +218,10 @@ def by_kind(result: Result, *kinds: str) -> dict[str, list[str]]:
     for number, line in enumerate(lines, 1):
         kind, _, rest = line.partition(" ")
         if kind not in values:
-            problem = NotUnderstoodError("leftovers", number, line, ", ".join(kinds))
-            raise CommandError(result.node, f"could not {result.command.purpose}: {problem}")
+            raise result.failed(NotUnderstoodError("leftovers", number, line, ", ".join(kinds)))
         values[kind].append(rest)
     if last != "end":
-        raise CommandError(result.node, f"could not {result.command.purpose}: it did not end")
+        raise result.failed("it did not end")
     return values
 
 

@@ -34,7 +34,7 @@ from ascendboot.supervise.policy import (
     hold_s,
     is_back,
 )
-from ascendboot.supervise.shape import World, legal_world, why_not_legal
+from ascendboot.supervise.shape import legal_world, why_not_legal
 from ascendboot.value import as_json, asdict, replace
 
 __all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]
@@ -455,9 +455,8 @@ class Core(Memory, eq=False):
         if self.best_step > self.step_at_launch:
             self.no_progress = 0
         elif self.launched_at is not None or cause.kind in OF_JOB:
-            self.no_progress += (
-                1  # a node that was found lost before the ranks began does not count
-            )
+            # A node that was found lost before the ranks began does not count.
+            self.no_progress += 1
         is_common = self.common_at is not None and cause.at - self.common_at <= limits.common_s
         self.common_restarts += is_common
         self._doubt(cause if not has_evidence else None)
@@ -540,14 +539,14 @@ class Core(Memory, eq=False):
         if self._world(len(usable) + len(others)) is None:
             return None
         for more in range(len(others) + 1):
-            world = self._world(len(usable) + more)
-            if world is None:
+            count = self._world(len(usable) + more)
+            if count is None:
                 continue
             known = {*usable, *others[:more]}
             names = [name for name in self.order if name in known]
             sure = [name for name in names if name != self.doubted]
-            chosen = self._picked(sure, world.nodes) if len(sure) >= world.nodes else ()
-            if chosen := chosen or self._picked(names, world.nodes):
+            chosen = self._picked(sure, count) if len(sure) >= count else ()
+            if chosen := chosen or self._picked(names, count):
                 return chosen
         return None
 
@@ -559,7 +558,7 @@ class Core(Memory, eq=False):
             raise AscendbootError(f"pick: {chosen} are not {count} of {candidates}; a bug")
         return chosen
 
-    def _world(self, available: int) -> World | None:
+    def _world(self, available: int) -> int | None:
         limits = self.limits
         most = [count for count in (limits.max_nodes, self.size) if count is not None]
         at_most = min(most, default=None)
@@ -587,8 +586,7 @@ class Core(Memory, eq=False):
         """Drain while another number of nodes is better; the change happens at a checkpoint."""
         if self.state not in (State.RUNNING, State.DRAINING):
             return ()
-        world = self._world(len(self._healthy()))
-        size, count = world.nodes if world else 0, len(self.members)
+        size, count = self._world(len(self._healthy())) or 0, len(self.members)
         wants = size > count or (self.size is not None and 0 < size < count and self.size < count)
         if wants and self.state is State.RUNNING:
             self._enter(State.DRAINING, f"from {count} to {size} nodes at the next checkpoint")

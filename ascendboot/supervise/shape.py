@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from ascendboot.model.cluster import Parallel
 from ascendboot.model.names import counted
-from ascendboot.value import Value
-
-
-class World(Value):
-    """The size of a job: nodes, ranks, and replicas of the model (`dp`)."""
-
-    nodes: int
-    ranks: int
-    dp: int
 
 
 def legal_world(
@@ -22,8 +13,8 @@ def legal_world(
     *,
     at_least: int = 1,
     at_most: int | None = None,
-) -> World | None:
-    """Return the largest world that `available` nodes of `devices` NPUs can form; None: none.
+) -> int | None:
+    """Return how many of `available` nodes of `devices` NPUs form the largest world; None: none.
 
     The number of ranks is a multiple of TP x PP x CP, the data parallel size is at least `dp_min`,
     and the global batch is a multiple of `mbs` times the data parallel size.
@@ -32,7 +23,7 @@ def legal_world(
     for nodes in range(most, max(at_least, 1) - 1, -1):
         dp, rest = divmod(nodes * devices, shape.model_devices)
         if not rest and dp >= shape.dp_min and _divides(shape, dp):
-            return World(nodes, nodes * devices, dp)
+            return nodes
     return None
 
 

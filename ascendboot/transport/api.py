@@ -97,7 +97,11 @@ class Result(Value, kw_only=True):
         """
         if self.as_expected:
             return self
-        raise CommandError(self.node, f"could not {self.command.purpose}: {self.outcome()}")
+        raise self.failed(self.outcome())
+
+    def failed(self, why: object) -> CommandError:
+        """Return the error that the command's purpose was not reached."""
+        return CommandError(self.node, f"could not {self.command.purpose}: {why}")
 
     def outcome(self) -> str:
         """Return the outcome for messages: `npu-smi info -m exited 127: command not found`."""

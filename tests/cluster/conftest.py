@@ -17,7 +17,7 @@ from ascendboot.lab.node import need_containers
 from ascendboot.lab.records import of_id, recorded
 from ascendboot.lab.shape import Shape
 from tests.cluster.operating import heal
-from tests.needs import missing
+from tests.needs import missing, with_torch
 
 _KEEPER = "keeper"
 _SMALL = 3
@@ -29,6 +29,12 @@ def _ranges(nodes: int) -> list[str]:
     step, length = (4, 22) if nodes <= _SMALL else (16, 20)
     thirds = range(64, 240, step)
     return [f"198.18.{third}.0/{length},198.19.{third}.0/{length}" for third in thirds]
+
+
+@pytest.fixture(scope="session")
+def python(pytestconfig: pytest.Config) -> Path:
+    """The interpreter that has torch, beside which Horovod lies."""
+    return with_torch(pytestconfig)
 
 
 @pytest.fixture(scope="session")

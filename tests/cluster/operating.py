@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -84,15 +87,51 @@ def ascendboot(directory: Path, *words: str, stdin: str = "") -> tuple[int, str,
     return done.returncode, done.stdout, done.stderr
 
 
+class Program(subprocess.Popen[str]):
+    """A call of ascendboot that runs."""
+
+    @property
+    def out(self) -> IO[str]:
+        """Its standard output."""
+        assert self.stdout is not None
+        return self.stdout
+
+    @property
+    def err(self) -> IO[str]:
+        """Its standard error."""
+        assert self.stderr is not None
+        return self.stderr
+
+    def job_id(self) -> str:
+        """The id of the job that it starts, from what it prints next on standard error."""
+        told = (re.match(r"job (\S+): starting", line) for line in self.err)
+        return next(match[1] for match in told if match)
+
+    def end(self, *, exits: int | None = None, timeout_s: float = 300.0) -> Ended:
+        """Wait for its end, if stated with this exit code."""
+        try:
+            out, err = self.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()  # else it would go on under the tests that follow
+            raise
+        assert exits in (None, self.returncode), f"exit code {self.returncode}: {err}{out}"
+        return Ended(self.returncode, out, err)
+
+    def die(self) -> None:
+        """Kill it with SIGKILL."""
+        self.kill()
+        self.communicate()
+
+
 @dataclass(frozen=True)
 class Operator:
     """Works in the lab's working directory."""
 
     lab: Lab
 
-    def start(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(self, *args: str, env: dict[str, str] | None = None) -> Program:
         """Call ascendboot and do not wait."""
-        return subprocess.Popen(
+        return Program(
             [PROGRAM, *args],
             cwd=self.lab.directory,
             env={**os.environ, "NO_COLOR": "1", **(env or {})},
@@ -103,20 +142,42 @@ class Operator:
             errors="replace",
         )
 
-    def call(self, *args: str, timeout_s: float = 300.0) -> Ended:
-        """Call ascendboot and wait for its end."""
-        process = self.start(*args)
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()  # else it would go on under the tests that follow
-            raise
-        return Ended(process.returncode, out, err)
+    def call(
+        self,
+        verb: str,
+        *args: str,
+        inventory: Path | None = None,
+        exits: int | None = None,
+        timeout_s: float = 300.0,
+    ) -> Ended:
+        """Call ascendboot and wait for its end, if stated with this exit code."""
+        stated = ("--inventory", str(inventory)) if inventory else ()
+        return self.start(verb, *stated, *args).end(exits=exits, timeout_s=timeout_s)
 
-    def setup(self, *args: str, inventory: Path | None = None) -> Ended:
+    def setup(self, *args: str, inventory: Path | None = None, exits: int | None = None) -> Ended:
         """`setup --json` with the lab's inventory or another."""
-        path = str(inventory or self.lab.inventory)
-        return self.call("setup", "--inventory", path, "--json", *args)
+        stated = inventory or self.lab.inventory
+        return self.call("setup", "--json", *args, inventory=stated, exits=exits)
+
+    @contextmanager
+    def fault(
+        self, node: str, kind: str, *, device: int | None = None, seconds: int | None = None
+    ) -> Iterator[None]:
+        """A fault of a node for the duration of the block."""
+        self.lab.fault(node, kind, device=device, seconds=seconds)
+        try:
+            yield
+        finally:
+            self.lab.undo(node, kind, device=device)
+
+    @contextmanager
+    def changed(self, node: str, do: str, undo: str) -> Iterator[str]:
+        """A change of a node by a shell script for the duration of the block; the output."""
+        said = self.sh(node, do)
+        try:
+            yield said
+        finally:
+            self.sh(node, undo)
 
     def sh(self, node: str, script: str) -> str:
         """Run a shell script on a node, without SSH; its output."""
@@ -137,14 +198,16 @@ class Operator:
         script = f'mkdir -p "$(dirname {path})"; cat >{path}; chmod {mode} {path}'
         self.lab.exec(node, ["bash", "-c", script], input=text.encode())
 
-    def take_port(self, node: str, port: int) -> str:
-        """Start a program that listens on a port of a node; its pid."""
+    @contextmanager
+    def port_taken(self, node: str, port: int) -> Iterator[str]:
+        """A program listens on a port of a node for the duration of the block; its pid."""
         listen = (
             f'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",{port}));'
-            ' print("up",flush=True); time.sleep(1000)\' </dev/null >/tmp/up 2>&1 & echo $!;'
-            " until grep -q up /tmp/up; do sleep 0.05; done"
+            ' print("up",flush=True); time.sleep(1000)\' </dev/null >/tmp/up 2>&1 &'
+            " echo $! | tee /run/up; until grep -q up /tmp/up; do sleep 0.05; done"
         )
-        return self.sh(node, listen).strip()
+        with self.changed(node, listen, "kill $(cat /run/up)") as pid:
+            yield pid.strip()
 
     def start_long_job(self, *args: str) -> str:
         """Start a job that does not end by itself; its id, once it has begun on all nodes."""
@@ -153,6 +216,12 @@ class Operator:
         begun = f"until grep -q ' pid ' {BASE}/jobs/{job_id}/events; do sleep 0.1; done"
         self.on_all(f'timeout 50 bash -c "{begun}"')
         return job_id
+
+    def script(self, name: str, text: str) -> Path:
+        """Write a file of the working directory."""
+        path = self.lab.directory / name
+        path.write_text(text)
+        return path
 
     def wipe(self) -> None:
         """Remove everything of ascendboot from all nodes."""
@@ -215,8 +284,7 @@ def heal(lab: Lab) -> None:
 def set_up(lab: Lab, **scripts: str) -> Operator:
     """An operator of a cluster that is set up, with `NAME=TEXT` as NAME.py in the directory."""
     operator = Operator(lab)
-    ended = operator.setup()
-    assert ended.code == 0, ended.err
+    operator.setup(exits=0)
     for name, text in scripts.items():
-        (lab.directory / f"{name}.py").write_text(text)
+        operator.script(f"{name}.py", text)
     return operator

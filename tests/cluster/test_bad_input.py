@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -73,29 +72,23 @@ def test_item_11_a_job_that_goes_on_while_a_connection_is_lost_ends_with_its_own
     operator: Operator, node: str, verb: str
 ) -> None:
     train = operator.start("train", "ends.py")
-    assert train.stderr is not None
-    assert train.stdout is not None
-    match = re.match(r"job (\S+): starting", train.stderr.readline())
-    assert match
-    ready = [train.stdout.readline() for _ in range(4)]
+    job_id = train.job_id()
+    ready = [train.out.readline() for _ in range(4)]
     if verb == "logs":
-        train.kill()
-        train.communicate()
+        train.die()
         train = operator.start("logs", "--follow")
-        assert train.stdout is not None
-        ready = [train.stdout.readline() for _ in range(4)]
+        ready = [train.out.readline() for _ in range(4)]
 
     # No login while the ranks end: what they did meanwhile is read from the node.
     operator.sh(node, f"kill -STOP $(cat /run/sshd.pid); {CUT}")
     operator.on_all(f"touch {BASE}/go")
-    over = f"grep -c '^rank . exit 0' {BASE}/jobs/{match[1]}/events; :"
+    over = f"grep -c '^rank . exit 0' {BASE}/jobs/{job_id}/events; :"
     wait_until(lambda: operator.sh(node, over).strip() == "2")
     operator.sh(node, "kill -CONT $(cat /run/sshd.pid)")
-    out, errors = train.communicate(timeout=300)
+    ended = train.end(exits=0)
 
-    assert train.returncode == 0, errors
-    assert f"{node}: its connection was lost, and was reopened after " in errors
-    assert sorted([*ready, *out.splitlines(keepends=True)]) == sorted(
+    assert f"{node}: its connection was lost, and was reopened after " in ended.err
+    assert sorted([*ready, *ended.out.splitlines(keepends=True)]) == sorted(
         f"lab-{1 + rank // 2}:{rank} | {line}\n"
         for rank in range(4)
         for line in ("ready", f"last words of {rank}")
@@ -116,24 +109,21 @@ def test_a_disk_that_gets_full_under_a_job_ends_it_and_names_the_node(
 ) -> None:
     operator.on_all(f"touch {BASE}/hold")
     train = operator.start("train", "floods.py", "--json")
-    assert train.stderr is not None
-    match = re.match(r"job (\S+): starting", train.stderr.readline())
-    assert match
-    job = f"{BASE}/jobs/{match[1]}"
+    job = f"{BASE}/jobs/{train.job_id()}"
     ready = f"cat {job}/rank.*.log; true"
     wait_until(lambda: operator.sh(node, ready) == "ready\nready\n")
     # The end of the job is recorded on this disk, too: room for it is reserved.
     assert operator.sh(node, f"stat -c %b {job}/events") == "1024\n"
     operator.lab.fault(node, "disk-full")
     operator.on_all(f"rm {BASE}/hold")
-    out, said = train.communicate(timeout=300)
-    report = json.loads(out)
-    assert (train.returncode, report["state"], report["exit_code"]) == (1, "failed", 1)
+    ended = train.end(exits=1)
+    report = ended.json
+    assert (report["state"], report["exit_code"]) == ("failed", 1)
     failure = report["first_failure"]
     ranks = {"lab-1": {0, 1}, "lab-2": {2, 3}}[node]
     assert (failure["node"], failure["rank"] in ranks, failure["exit_code"]) == (node, True, 1)
     full = "is full: what its ranks wrote last may be missing; make room there"
-    assert f"{node}: the disk of {job} {full}\n" in said
+    assert f"{node}: the disk of {job} {full}\n" in ended.err
 
 
 def test_a_disk_of_the_operator_that_gets_full_ends_no_job_and_logs_goes_on(
@@ -144,27 +134,23 @@ def test_a_disk_of_the_operator_that_gets_full_ends_no_job_and_logs_goes_on(
     mount("-t", "tmpfs", "-o", "size=128m", "tmpfs", str(runs))
     try:
         train = operator.start("train", "floods.py", "--json")
-        assert train.stderr is not None
-        heard = iter(train.stderr.readline, "")
-        match = next(filter(None, (re.match(r"job (\S+): starting", line) for line in heard)))
-        copies = [runs / match[1] / f"rank.{rank}.log" for rank in range(4)]
+        job_id = train.job_id()
+        copies = [runs / job_id / f"rank.{rank}.log" for rank in range(4)]
         wait_until(lambda: [c.is_file() and c.read_bytes() for c in copies] == [b"ready\n"] * 4)
         mount("-o", "remount,size=2m", str(runs))
         operator.on_all(f"rm {BASE}/hold")
-        out, said = train.communicate(timeout=300)
-        assert (train.returncode, json.loads(out)["state"]) == (0, "succeeded"), said
+        ended = train.end(exits=0)
+        assert ended.json["state"] == "succeeded"
         full = r"^rank\.[0-3]\.log: could not keep the whole output: .*No space left on device$"
-        assert re.search(full, said, re.MULTILINE), said
+        assert re.search(full, ended.err, re.MULTILINE), ended.err
         mount("-o", "remount,size=128m", str(runs))
-        assert operator.call("logs", "--job", match[1], "--rank", "0", "--tail", "1").code == 0
+        operator.call("logs", "--job", job_id, "--rank", "0", "--tail", "1", exits=0)
         assert [c.read_bytes() == b"ready\n" + b"z" * 2 * MB for c in copies] == [True] * 4
     finally:
         subprocess.run(["/bin/umount", "--lazy", str(runs)], check=True)
 
 
-def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
-    operator: Operator,
-) -> None:
+def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(operator: Operator) -> None:
     with_it = ("--inventory", str(operator.inventory("limited.yaml", logs={"max_size": "16 MiB"})))
     job_id = operator.call("train", "outgrows.py", "--detach", *with_it).out.strip()
     launcher = f"{BASE}/jobs/{job_id}/launcher.log"
@@ -203,24 +189,24 @@ def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
 
 
 def test_a_home_that_is_read_only_on_one_node_is_no_obstacle(operator: Operator) -> None:
-    operator.sh("lab-2", "mount -o remount,bind,ro /root")
-    try:
+    with operator.changed(
+        "lab-2", "mount -o remount,bind,ro /root", "mount -o remount,bind,rw /root"
+    ):
         assert operator.sh("lab-2", "touch /root/x 2>&1; true").endswith("Read-only file system\n")
         again = operator.setup()
         job = operator.call("train", "main.py", "--", "--steps", "10")
-    finally:
-        operator.sh("lab-2", "mount -o remount,bind,rw /root")
     assert (again.code, again.outcomes("changed")) == (0, [])
     assert "Demo done!" in job.out
 
 
 def test_a_place_of_ours_that_is_read_only_on_one_node_is_named(operator: Operator) -> None:
-    operator.sh("lab-2", f"mount --bind {BASE} {BASE} && mount -o remount,bind,ro {BASE}")
-    try:
+    with operator.changed(
+        "lab-2",
+        f"mount --bind {BASE} {BASE} && mount -o remount,bind,ro {BASE}",
+        f"umount -l {BASE}",
+    ):
         refused = operator.call("train", "waits.py")
         setup = operator.setup()
-    finally:
-        operator.sh("lab-2", f"umount -l {BASE}")
     assert refused.code == 125
     assert re.search(r"^lab-2: .*Read-only file system$", refused.err, re.MULTILINE)
     assert (setup.code, setup.outcomes("changed")) == (1, [])
@@ -229,42 +215,39 @@ def test_a_place_of_ours_that_is_read_only_on_one_node_is_named(operator: Operat
         f"lab-2: could not use the cluster's folder: root cannot write in {BASE}; is it mounted "
         "read-only?"
     )
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
 
 
 # ----------------------------------------------------------------------- servers that are not alike
 
 
-def test_a_place_of_ours_where_nothing_may_be_run_is_named_before_a_job(
-    operator: Operator,
-) -> None:
-    operator.sh("lab-2", f"mount --bind {BASE} {BASE} && mount -o remount,bind,noexec {BASE}")
-    try:
+def test_a_place_of_ours_where_nothing_may_be_run_is_named_before_a_job(operator: Operator) -> None:
+    with operator.changed(
+        "lab-2",
+        f"mount --bind {BASE} {BASE} && mount -o remount,bind,noexec {BASE}",
+        f"umount -l {BASE}",
+    ):
         remedy = f"mount the file system of {BASE} without noexec"
         told = f"lab-2: {BASE}/env/rank-exec cannot be run; {remedy}"
         ended = operator.setup()
         assert (ended.code, ended.details("failed")) == (1, [told])
         looked = operator.call("check", "--json")
         assert (looked.code, looked.details("failed")) == (1, [told])
-        refused = operator.call("train", "waits.py")
-        assert refused.code == 125
+        refused = operator.call("train", "waits.py", exits=125)
         assert told.removeprefix("lab-2: ") in refused.err
-    finally:
-        operator.sh("lab-2", f"umount -l {BASE}")
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
 
 
 def test_a_nic_that_one_node_alone_has_is_named(operator: Operator) -> None:
     document = operator.document()
     document["defaults"]["interface"] = "roce7"
     other = operator.inventory("nic.yaml", document)
-    operator.sh("lab-1", "ip link set dev eth0 name roce7")
-    try:
+    with operator.changed(
+        "lab-1", "ip link set dev eth0 name roce7", "ip link set dev roce7 name eth0"
+    ):
         stated = operator.setup(inventory=other)
         unstated = operator.setup()
         job = operator.call("train", "main.py", "--", "--steps", "10")
-    finally:
-        operator.sh("lab-1", "ip link set dev roce7 name eth0")
     address = operator.lab.nodes[1].address
     assert stated.code == 1
     [said] = [detail for detail in stated.details("blocked") if "roce7" in detail]
@@ -283,14 +266,13 @@ def test_a_job_wants_links_and_equal_tls_switches(operator: Operator) -> None:
     operator.lab.fault("lab-2", "link-down", device=1)
     operator.lab.fault("lab-1", "tls", device=0)
     operator.on_all(f"touch {BASE}/go")
-    refused = operator.call("train", "ends.py")
-    assert refused.code == 125
+    refused = operator.call("train", "ends.py", exits=125)
     assert "lab-2: the link of device 1 is down; look at cable and switch port; " in refused.err
     assert "lab-1: the TLS switch of lab-1 device 0 is on, that of the 3 other" in refused.err
     checked = operator.call("check", "--json")
     levels = {r["id"]: r["level"] for r in checked.json["results"] if r.get("id")}
     assert (levels["link-down"], levels["tls-differs"]) == ("error", "error")
-    assert operator.call("train", "ends.py", "--skip-checks=links,tls").code == 0
+    operator.call("train", "ends.py", "--skip-checks=links,tls", exits=0)
     heal(operator.lab)
     well = operator.call("train", "ends.py")
     assert (well.code, "link" in well.err) == (0, False)

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, CUT, Ended, Operator, heal, set_up
@@ -16,6 +15,8 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
+OnNode = Callable[[str, str, str], None]
+OtherPython = Callable[[str], None]
 HCCN = "/usr/local/Ascend/driver/tools/hccn_tool"
 
 
@@ -35,7 +36,7 @@ def operator(lab: Lab) -> Iterator[Operator]:
 
 
 @pytest.fixture
-def on_node(operator: Operator) -> Iterator[Callable[[str, str, str], None]]:
+def on_node(operator: Operator) -> Iterator[OnNode]:
     """`on_node(node, do, undo)`: a change of a node's system, taken back after the test."""
     undone: list[tuple[str, str]] = []
 
@@ -49,7 +50,7 @@ def on_node(operator: Operator) -> Iterator[Callable[[str, str, str], None]]:
 
 
 def check(operator: Operator, *args: str) -> Ended:
-    return operator.call("check", "--inventory", str(operator.lab.inventory), "--json", *args)
+    return operator.call("check", "--json", *args, inventory=operator.lab.inventory)
 
 
 def findings(ended: Ended, *levels: str) -> dict[str, list[str]]:
@@ -82,8 +83,7 @@ def test_a_cluster_that_is_set_up_has_no_finding(operator: Operator) -> None:
 
 def test_all_pairs_are_tried_on_request(operator: Operator) -> None:
     flags = ["--all-pairs", "--collective", "--inventory", str(operator.lab.inventory)]
-    ended = operator.call("check", *flags)
-    assert ended.code == 0, ended.out
+    ended = operator.call("check", *flags, exits=0)
     assert "4 pings between NPUs and 4 TCP connections" in ended.out
     assert re.search(
         r"Check communication between ranks\n"
@@ -112,9 +112,7 @@ def test_level_full_names_slow_and_broken_devices_and_leaves_nothing(operator: O
         assert operator.sh(node.name, f"ls {BASE}/jobs") == ""
 
 
-def test_hccl_test_names_slow_and_broken_devices_and_compares(
-    bring_up: Callable[..., Lab],
-) -> None:
+def test_hccl_test_names_slow_and_broken_devices_and_compares(bring_up: Callable[..., Lab]) -> None:
     lab = bring_up(nodes=2, devices=4)
     operator = set_up(lab)
     well = check(operator, "--hccl-test")
@@ -184,27 +182,26 @@ def test_row_10_an_npu_that_is_not_well_stops_check_and_setup(operator: Operator
 
 
 def test_an_interface_of_the_cluster_address_that_is_down_is_named(
-    operator: Operator, on_node: Callable[[str, str, str], None]
+    operator: Operator, on_node: OnNode
 ) -> None:
     on_node(
         "lab-2",
         "ip link add cable0 type veth peer name cable1; ip addr add 198.18.250.2/24 dev cable0",
         "ip link del cable0",
     )
-    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document = operator.document()
     document["nodes"]["lab-2"]["cluster_address"] = "198.18.250.2"
-    inventory = operator.lab.directory / "down.yaml"
-    inventory.write_text(yaml.safe_dump(document))
+    inventory = operator.inventory("down.yaml", document)
     for state, level, words in (("down", "error", "is down"), ("up", "warning", "has no link")):
         operator.sh("lab-2", f"ip link set cable0 {state}")
-        ended = operator.call("check", "--inventory", str(inventory), "--json")
+        ended = operator.call("check", "--json", inventory=inventory)
         assert findings(ended, level)["interface-down"] == ["lab-2"]
         text = f"lab-2: cable0, which carries the cluster address 198.18.250.2, {words}. "
         assert text in detail(ended, "interface-down")
 
 
 def test_an_npu_whose_address_leads_nowhere_is_named_by_setup_too(
-    operator: Operator, on_node: Callable[[str, str, str], None]
+    operator: Operator, on_node: OnNode
 ) -> None:
     on_node("lab-2", f"mv {HCCN} {HCCN}.real", f"mv {HCCN}.real {HCCN}")
     address = 'echo "ipaddr:198.19.255.77"; echo "netmask:255.255.0.0"; exit'
@@ -222,7 +219,7 @@ def test_an_npu_whose_address_leads_nowhere_is_named_by_setup_too(
     operator.put("lab-2", HCCN, '#!/bin/bash\nexec "$0.real" "$@"\n')
     stale = check(operator)
     assert (stale.code, findings(stale, "warning")) == (0, {"not-as-setup-wishes": ["lab-2"]})
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
 
 
 # ---------------------------------------------------------------------------------------------- TCP
@@ -234,9 +231,7 @@ def need_iptables() -> None:
         missing("there is no iptables on this machine (Debian package iptables)")
 
 
-def test_a_firewall_that_drops_new_ports_is_named(
-    operator: Operator, on_node: Callable[[str, str, str], None]
-) -> None:
+def test_a_firewall_that_drops_new_ports_is_named(operator: Operator, on_node: OnNode) -> None:
     need_iptables()
     rule = "INPUT -p tcp -m multiport --dports 1024:1100,40000,60000 -j DROP"
     on_node("lab-1", f"iptables -A {rule}", f"iptables -D {rule}")
@@ -249,7 +244,7 @@ def test_a_firewall_that_drops_new_ports_is_named(
 
 
 def test_a_route_that_leads_nowhere_is_named_with_the_login_that_fails(
-    operator: Operator, on_node: Callable[[str, str, str], None]
+    operator: Operator, on_node: OnNode
 ) -> None:
     first = operator.lab.node("lab-1").address
     on_node("lab-2", f"ip route add prohibit {first}/32", f"ip route del prohibit {first}/32")
@@ -260,9 +255,7 @@ def test_a_route_that_leads_nowhere_is_named_with_the_login_that_fails(
     assert ("lab-2", "login") in failed
 
 
-def test_a_port_of_hccl_that_is_taken_is_a_warning(
-    operator: Operator, on_node: Callable[[str, str, str], None]
-) -> None:
+def test_a_port_of_hccl_that_is_taken_is_a_warning(operator: Operator, on_node: OnNode) -> None:
     listen = (  # its name is its own: what python3 is called differs between machines
         "import socket,time; open('/proc/self/comm','w').write('listener');"
         "s=socket.socket(); s.bind(('',60003)); s.listen(); time.sleep(600)"
@@ -304,9 +297,7 @@ KILLS = "import os, signal, time; time.sleep(5); os.kill(os.getpid(), signal.SIG
 
 
 @pytest.fixture
-def other_python(
-    operator: Operator, on_node: Callable[[str, str, str], None]
-) -> Callable[[str], None]:
+def other_python(operator: Operator, on_node: OnNode) -> OtherPython:
     """`other_python(text)`: what starts Python on lab-2 is another until the test is over."""
 
     def put(text: str) -> None:
@@ -320,8 +311,7 @@ def other_python(
 
 def preflight(operator: Operator) -> list[str]:
     """What stands in the way of a job, without what to do about it."""
-    ended = operator.call("train", "main.py", "--preflight")
-    assert ended.code == 125, ended.err
+    ended = operator.call("train", "main.py", "--preflight", exits=125)
     *lines, last = ended.err.splitlines()
     assert last.startswith("The job was not started. Logs in .ascendboot/runs/")
     assert operator.job_processes() == {}
@@ -330,8 +320,8 @@ def preflight(operator: Operator) -> list[str]:
 
 def test_ranks_that_differ_and_nodes_that_do_not_hear_each_other_are_named_at_once(
     operator: Operator,
-    on_node: Callable[[str, str, str], None],
-    other_python: Callable[[str], None],
+    on_node: OnNode,
+    other_python: OtherPython,
 ) -> None:
     other_python(ODD)
     operator.put("lab-2", "/opt/other/numpy-0.1.dist-info/METADATA", "Name: numpy\nVersion: 0.1\n")
@@ -355,7 +345,7 @@ def test_ranks_that_differ_and_nodes_that_do_not_hear_each_other_are_named_at_on
 
 
 def test_a_rank_that_is_killed_before_it_meets_the_others_is_named(
-    operator: Operator, other_python: Callable[[str], None]
+    operator: Operator, other_python: OtherPython
 ) -> None:
     other_python(KILLED)
     operator.put("lab-2", "/opt/other/mpi4py/__init__.py", KILLS)
@@ -369,32 +359,28 @@ def test_a_rank_that_is_killed_before_it_meets_the_others_is_named(
 
 @pytest.mark.parametrize("verb", [("train", "main.py", "--preflight"), ("check", "--collective")])
 def test_a_preflight_whose_operator_was_killed_is_found_and_stopped_like_a_job(
-    operator: Operator, other_python: Callable[[str], None], verb: tuple[str, ...]
+    operator: Operator, other_python: OtherPython, verb: tuple[str, ...]
 ) -> None:
     other_python(ASLEEP)
     process = operator.start(*verb)
     wait_until(lambda: "sleep 119" in operator.job_processes().get("lab-2", ""))
-    process.kill()
-    process.communicate()
+    process.die()
     seen = operator.call("status", "--json").json
     assert (seen["state"], 3 in seen["nodes"][1]["ranks_alive"]) == ("running", True)
     job = seen["job_id"]
     assert re.fullmatch(rf"\S+-{verb[0]}-\w+\.preflight", job)
-    refused = operator.call("train", "main.py")
-    assert refused.code == 125
+    refused = operator.call("train", "main.py", exits=125)
     assert f"job {job} runs on this node; wait for its end, or end it: stop --job {job}" in (
         refused.err
     )
-    stopped = operator.call("stop", "--job", job)
-    assert stopped.code == 0, stopped.err
+    operator.call("stop", "--job", job, exits=0)
     assert operator.job_processes() == {}
     assert operator.call("status", "--json").json["state"] == "stopped"
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"rm -r {BASE}/jobs/{job}")
+    operator.on_all(f"rm -r {BASE}/jobs/{job}")
 
 
 def test_item_11_a_check_goes_on_while_a_connection_is_lost(
-    operator: Operator, other_python: Callable[[str], None]
+    operator: Operator, other_python: OtherPython
 ) -> None:
     other_python(
         f"""#!/bin/bash
@@ -404,28 +390,24 @@ exec {PYTHON}.was "$@"
     )
     operator.sh("lab-2", "rm -f /run/began /run/go")
     check = operator.start("check", "--collective")
-    assert check.stderr is not None
     wait_until(lambda: operator.sh("lab-2", "ls /run/began 2>/dev/null; :") != "")
     operator.sh("lab-2", CUT)
-    assert "lab-2: " in check.stderr.readline()
-    assert check.stderr.readline().startswith(
+    assert "lab-2: " in check.err.readline()
+    assert check.err.readline().startswith(
         "lab-2: its connection was lost, and was reopened after "
     )
     operator.sh("lab-2", "touch /run/go")
-    out, errors = check.communicate(timeout=120)
-    assert check.returncode == 0, errors
-    assert "4 ranks met by Open MPI" in out
+    assert "4 ranks met by Open MPI" in check.end(exits=0, timeout_s=120).out
     assert operator.sh("lab-2", f"ls {BASE}/jobs") == ""
 
 
 def test_what_a_killed_preflight_left_is_ended_before_a_job(
-    operator: Operator, other_python: Callable[[str], None]
+    operator: Operator, other_python: OtherPython
 ) -> None:
     other_python(ASLEEP)
     process = operator.start("check", "--collective")
     wait_until(lambda: "sleep 119" in operator.job_processes().get("lab-2", ""))
-    process.kill()
-    process.communicate()
+    process.die()
     job = operator.call("status", "--json").json["job_id"]
     # All that would end the rank on lab-2 dies before it can: who would notice is stopped first,
     # and what stands by a rank is younger than the wrapper that it looks after.
@@ -438,7 +420,6 @@ def test_what_a_killed_preflight_left_is_ended_before_a_job(
     wait_until(lambda: [*operator.job_processes()] == ["lab-2"])
     left = operator.call("train", "main.py")
     assert f"of job {job}, whose launcher is gone" in left.err
-    (operator.lab.directory / "fine.py").write_text("")
-    assert operator.call("train", "fine.py", "--stop-leftovers").code == 0
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"rm -r {BASE}/jobs/*")
+    operator.script("fine.py", "")
+    operator.call("train", "fine.py", "--stop-leftovers", exits=0)
+    operator.on_all(f"rm -r {BASE}/jobs/*")

@@ -54,8 +54,7 @@ def never_sent(operator: Operator, source: Path) -> Path:
 def sent(operator: Operator, source: Path) -> Path:
     """An inventory that states the source; the nodes have exactly that code."""
     inventory = stated(operator, source=str(source))
-    done = operator.setup("--delete-code", inventory=inventory)
-    assert done.code == 0, done.err
+    operator.setup("--delete-code", inventory=inventory, exits=0)
     return inventory
 
 
@@ -71,7 +70,7 @@ def code_results(ended: Ended) -> list[tuple[str, str, str]]:
 
 def collective(operator: Operator, inventory: Path) -> list[str]:
     """The results of the collective check."""
-    checked = operator.call("check", "--collective", "--json", "--inventory", str(inventory))
+    checked = operator.call("check", "--collective", "--json", inventory=inventory)
     results = checked.json["results"]
     return list({r["detail"]: None for r in results if r["phase"] == "collective"})
 
@@ -83,8 +82,7 @@ def test_code_is_sent_once_and_is_then_equal_everywhere(
     told = "would send 4 files, 3.2 MB: data/big, helper.py, main.py, run.sh"
     assert code_results(planned) == [(node, "would_change", told) for node in NODES]
     assert operator.sh("lab-2", ALL_FILES).split()[1:] == ["./run.sh"]
-    first = operator.setup(inventory=never_sent)
-    assert first.code == 0, first.err
+    first = operator.setup(inventory=never_sent, exits=0)
     assert {outcome for _, outcome, _ in code_results(first)} == {"changed"}
     here = operator.sh("lab-1", ALL_FILES)
     digests = {line.split()[1]: line.split()[0] for line in here.splitlines()}
@@ -107,13 +105,12 @@ def test_one_byte_that_differs_on_a_node_or_here_is_named_before_each_job(
     operator: Operator, sent: Path, source: Path
 ) -> None:
     operator.put("lab-2", f"{PATH}/helper.py", "WORD = 'First'\n", mode="644")
-    refused = operator.call("train", "main.py")
-    assert refused.code == 125
+    refused = operator.call("train", "main.py", exits=125)
     assert f"lab-2: not ready: helper.py is not as in {source}; run setup" in refused.err
     (source / "helper.py").write_text("WORD = 'second'\n")
     refused = operator.call("train", "main.py")
     assert f"lab-[1-2]: not ready: helper.py is not as in {source}; run setup" in refused.err
-    checked = operator.call("check", "--inventory", str(sent), "--json")
+    checked = operator.call("check", "--json", inventory=sent)
     words = "setup would send 1 file, 16 bytes: helper.py. Run setup."
     assert [r["detail"] for r in checked.json["results"] if r["phase"] == "code"] == [
         f"warning: {node}: the code is not that of the source: {words}" for node in NODES
@@ -128,14 +125,12 @@ def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
         operator.sh(node, f"rm -rf {PATH}")
         operator.put(node, f"{PATH}/main.py", MAIN_2)
         operator.put(node, f"{PATH}/{node}.log", node)
-    assert operator.setup(inventory=inventory).code == 0
-    assert operator.call("train", "main.py", "--plan").code == 0
+    operator.setup(inventory=inventory, exits=0)
+    operator.call("train", "main.py", "--plan", exits=0)
     operator.put("lab-2", f"{PATH}/main.py", "print('hellp')\n")
-    refused = operator.call("train", "main.py")
-    assert refused.code == 125
+    refused = operator.call("train", "main.py", exits=125)
     assert "lab-2: not ready: main.py differs from lab-1; make the folders equal" in refused.err
-    blocked = operator.setup(inventory=inventory)
-    assert blocked.code == 1
+    blocked = operator.setup(inventory=inventory, exits=1)
     [detail] = blocked.details("blocked")
     assert detail.startswith("lab-2: main.py differs from lab-1. Make the folders equal")
 
@@ -144,14 +139,13 @@ def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
     operator.put("lab-1", f'"{PATH}/pkg/it\'s new.py"', "x = 1\n", mode="640")
     words = f"2 files, {len(MAIN_2) + 6} bytes: main.py, pkg/it's new.py"
     has = f"{PATH} has the 2 files of lab-1"
-    sent = operator.setup(inventory=inventory)
-    assert sent.code == 0, sent.err
+    sent = operator.setup(inventory=inventory, exits=0)
     assert code_results(sent) == [("lab-1", "ok", has), ("lab-2", "changed", f"sent {words}")]
     assert operator.sh("lab-2", f"cd {PATH} && stat -c '%a %n' */* && cat main.py") == (
         f"640 pkg/it's new.py\n{MAIN_2}"
     )
     operator.put("lab-1", f"{PATH}/checkpoint", "weights", mode="644")
-    assert operator.call("train", "main.py", "--plan").code == 0
+    operator.call("train", "main.py", "--plan", exits=0)
     [met] = collective(operator, inventory)
     assert met.startswith("16 ranks met by Open MPI v4.1")
     operator.put("lab-2", f"{PATH}/main.py", MAIN_2.upper())
@@ -168,12 +162,11 @@ def test_code_goes_into_containers_and_out_again(bring_up: Callable[..., Lab]) -
     (folder / "main.py").write_text(MAIN)
     (folder / "helper.py").write_text("WORD = 'inside'\n")
     inventory = stated(operator, source=str(folder))
-    done = operator.setup(inventory=inventory)
-    assert done.code == 0, done.err
+    done = operator.setup(inventory=inventory, exits=0)
     assert {outcome for _, outcome, _ in code_results(done)} == {"changed"}
     assert operator.sh("lab-2", "ls /srv") == ""
     job = operator.call("train", "main.py")
     assert sorted(job.out.splitlines()) == [f"lab-{n}:{n - 1} | inside {PATH}" for n in (1, 2)]
-    reset = operator.call("reset", "--inventory", str(inventory), "--yes", "--json")
+    reset = operator.call("reset", "--yes", "--json", inventory=inventory)
     told = [r["detail"] for r in reset.json["results"] if r["step"] == "code"]
     assert told == ["removed in the container rec-sdk, 2 files of the code that setup sent"] * 2

@@ -36,8 +36,8 @@ PLAIN = [re.sub(r"\x1b\[[0-9;]*m", "", prefix) for prefix in COLOURED]
 def operator(bring_up_once: Callable[..., Lab]) -> Operator:
     operator = Operator(bring_up_once(nodes=2, devices=2))
     inventory = operator.inventory("colours.yaml", launcher={"kind": "mpirun"})
-    (operator.lab.directory / "job.py").write_text(JOB)
-    assert operator.setup(inventory=inventory).code == 0
+    operator.script("job.py", JOB)
+    operator.setup(inventory=inventory, exits=0)
     return operator
 
 
@@ -95,8 +95,8 @@ def test_row_18_so_they_have_in_what_logs_follows(operator: Operator) -> None:
 
 def test_row_18_no_colours_in_a_pipe_unless_somebody_asks_for_them(operator: Operator) -> None:
     for env, prefixes in (({}, PLAIN), ({"FORCE_COLOR": "1"}, COLOURED)):
-        process = operator.start("train", "job.py", "--", "0", env={"NO_COLOR": "", **env})
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0, err
+        job = operator.start("train", "job.py", "--", "0", env={"NO_COLOR": "", **env})
         # `text` of the pipe makes one line end of each \r, too
-        assert sorted(out.splitlines()) == sorted("\n".join(lines(prefixes)).splitlines())
+        assert sorted(job.end(exits=0).out.splitlines()) == sorted(
+            "\n".join(lines(prefixes)).splitlines()
+        )

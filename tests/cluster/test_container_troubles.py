@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -149,7 +148,7 @@ def test_hostile_16_bare_containers_are_told_by_what_they_lack(operator: Operato
     operator.inside("lab-1", WITHOUT)
     operator.sh("lab-2", start("s/--network host/& --cap-drop ALL/"))
     found = refused(operator)
-    check = operator.call("check", "--json", "--inventory", str(operator.lab.inventory))
+    check = operator.call("check", "--json", inventory=operator.lab.inventory)
     assert found == [f"lab-1: {NO_PROGRAMS}", f"lab-2: {NO_CAPABILITIES}"]
     assert set(found) <= set(check.details("blocked"))
 
@@ -189,8 +188,7 @@ def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
     words = ("setup", "--inventory", str(operator.lab.inventory), "--json")
     killed = operator.start(*words)
     wait_until(lambda: operator.inside("lab-1", IS_FREE).startswith("held by run "))
-    killed.kill()
-    killed.communicate()
+    killed.die()
     wait_until(lambda: operator.inside("lab-1", IS_FREE) == "free\n")
     # Only reads: whoever tried the lock could be in the way of setup.
     watch = (
@@ -198,7 +196,7 @@ def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
         '[ "$now" != "$old" ]; do sleep 0.02; done; echo "$now" >/tmp/holder'
     )
     operator.sh("lab-1", f"podman exec --detach rec-sdk bash -c {shlex.quote(watch)}")
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     holder = operator.inside("lab-1", "cat /tmp/holder")
     assert re.fullmatch(rf"run \S+ of {re.escape(whoami())}, since .*\n", holder)
     assert operator.inside("lab-1", IS_FREE) == "free\n"
@@ -219,14 +217,14 @@ def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
     operator.inside("lab-1", "pkill -f 'sleep 100[0]'")
     again = operator.setup()
     assert (again.code, again.outcomes("changed")) == (0, [])
-    assert operator.call("reset", "--yes").code == 0
+    operator.call("reset", "--yes", exits=0)
 
 
 NO_CONTAINER = ("  container: rec-sdk\n", "")
 
 
 def test_a_container_that_the_inventory_no_longer_names_keeps_no_sshd(operator: Operator) -> None:
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     plain = operator.inventory_with("plain.yaml", NO_CONTAINER)
     with_it = ("--inventory", str(plain))
     blocked = operator.setup(inventory=plain)
@@ -234,11 +232,10 @@ def test_a_container_that_the_inventory_no_longer_names_keeps_no_sshd(operator: 
     [left] = set(blocked.details("blocked"))
     assert "the cluster's sshd still runs in the container rec-sdk, which the" in left
     assert operator.sh("lab-1", SERVERS) == "1\n"
-    reset = operator.call("reset", "--yes", *with_it)
-    assert reset.code == 0, reset.err
+    reset = operator.call("reset", "--yes", *with_it, exits=0)
     assert "the cluster's sshd in the container rec-sdk stopped" in reset.out
     assert operator.on_all(SERVERS) == ["0\n", "0\n"]
-    assert operator.setup(inventory=plain).code == 0
+    operator.setup(inventory=plain, exits=0)
     assert operator.on_all(SERVERS) == ["1\n", "1\n"]
     operator.call("reset", "--yes", *with_it)
 
@@ -249,16 +246,14 @@ def test_what_ranks_cannot_have_of_the_image_is_said(servers: Operator) -> None:
     other_user = "s/sleep infinity$/setpriv --reuid 1234 --clear-groups sleep infinity/"
     operator.sh("lab-1", start(given))
     operator.sh("lab-2", start(f"{given}; {other_user}"))
-    first = operator.setup()
-    assert first.code == 0
+    first = operator.setup(exits=0)
     [told] = [r for r in first.json["results"] if r.get("id") == "container-environment"]
     assert (told["node"], told["level"]) == ("lab-2", "warning")
     assert (
         "could not read what the image and `run -e` set in the container rec-sdk: root may not read"
         " it: process 1 is of "
     ) in told["detail"]
-    path = operator.lab.directory / "given.py"
-    path.write_text("import os; print(os.environ.get('OF_THE_IMAGE'))\n")
+    operator.script("given.py", "import os; print(os.environ.get('OF_THE_IMAGE'))\n")
     ended = operator.call("train", "given.py")
     said = {(line[:5], line.rpartition(" ")[2]) for line in ended.out.splitlines()}
     assert said == {("lab-1", "seen"), ("lab-2", "None")}
@@ -289,21 +284,18 @@ def test_ranks_get_the_devices_and_limits_of_their_container(servers: Operator, 
     one = ("  devices: 2\n", "  devices: [1]\n")
     via_ = ("code:\n", f"ssh: {{via: {via}}}\ncode:\n")
     stated = operator.inventory_with("one.yaml", one, via_)
-    ended = operator.setup(inventory=stated)
-    assert ended.code == 0, ended.out
+    ended = operator.setup(inventory=stated, exits=0)
     found = {(r["node"], r["id"], r["level"]) for r in ended.json["results"] if r.get("id")}
     assert {(node, "memlock-small", "warning") for node in NODES} <= found
-    path = operator.lab.directory / "given.py"
-    path.write_text(GIVEN)
+    operator.script("given.py", GIVEN)
     ended = operator.call("train", "given.py")
     said = {line.partition(" | ")[2] for line in ended.out.splitlines()}
     # device 1 is the only one there, and the driver counts from 0
     assert said == {"0 [(65536, 65536), (3000, 3000)]"}, ended.err
     operator.inside("lab-2", "rm /dev/davinci1 /dev/hisi_hdc")
-    ended = operator.call("train", "given.py")
-    assert ended.code == 125
+    ended = operator.call("train", "given.py", exits=125)
     assert "lab-2: the container rec-sdk has no /dev/davinci1, /dev/hisi_hdc" in ended.err
-    assert operator.call("reset", "--yes", "--inventory", str(stated)).code == 0
+    operator.call("reset", "--yes", inventory=stated, exits=0)
 
 
 IS_TRAINER = (
@@ -320,32 +312,28 @@ def test_an_image_may_have_a_user_of_its_own(servers: Operator) -> None:
     home = "install -d -o 1234 -g 1234 /srv/trainer"
     operator.on_all(f"{home}; {start(IS_TRAINER)}")
     stated = operator.inventory_with("other.yaml", ("code:\n", f"code:\n  python: {PYTHON}\n"))
-    assert operator.setup(inventory=stated).code == 0
+    operator.setup(inventory=stated, exits=0)
     assert operator.setup(inventory=stated).outcomes("changed", "blocked") == []
-    path = operator.lab.directory / "who.py"
-    path.write_text("import os; print(os.getuid(), os.environ['HOME'], os.getcwd())\n")
-    ended = operator.call("train", "who.py")
-    assert ended.code == 0, ended.err
+    operator.script("who.py", "import os; print(os.getuid(), os.environ['HOME'], os.getcwd())\n")
+    ended = operator.call("train", "who.py", exits=0)
     said = {line.partition(" | ")[2] for line in ended.out.splitlines()}
     [(user, user_home, place)] = [line.split() for line in said]
     assert (user, user_home) == ("1234", "/home/trainer")
     assert place.startswith("/home/trainer/.ascendboot/lab/jobs/")
-    assert operator.call("reset", "--yes", "--inventory", str(stated)).code == 0
+    operator.call("reset", "--yes", inventory=stated, exits=0)
     left = "find /srv/trainer -mindepth 1; rm -r /srv/trainer"
     assert operator.on_all(left) == ["", ""]
 
 
 def test_a_container_that_is_killed_in_the_middle_of_a_job_is_named(operator: Operator) -> None:
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     job = operator.lab.directory / "job.py"
     job.write_text("import time\nprint('ready', flush=True)\ntime.sleep(1000)\n")
     process = operator.start("train", "job.py", "--json")
-    assert process.stderr is not None
-    ready = (line for line in iter(process.stderr.readline, "") if "ready" in line)
+    ready = (line for line in iter(process.err.readline, "") if "ready" in line)
     assert len(list(islice(ready, 4))) == 4
     operator.sh("lab-2", "podman kill rec-sdk")
-    out, _ = process.communicate(timeout=300)
-    report = json.loads(out)
+    report = process.end().json
     assert (report["state"], report["first_failure"]) == ("failed", None)
     assert process.returncode == report["exit_code"] != 0
     assert report["message"] == "lab-2: was lost in the middle of the job, with ranks 2-3"

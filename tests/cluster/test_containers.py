@@ -48,8 +48,7 @@ def test_row_02_an_sshd_of_its_own_in_each_container_from_setup_to_reset(
     operator: Operator,
 ) -> None:
     """One test from setup to reset, because containers are slow."""
-    first = operator.setup()
-    assert first.code == 0, first.err
+    operator.setup(exits=0)
     assert operator.sh("lab-1", OWN).split() == ["lock"]
     assert operator.sh("lab-2", f"{OWN} 2>&1; true").startswith("ls: cannot access")
     places = ["env", "made", "owner", "resources", "sshd", "trust"]
@@ -73,8 +72,7 @@ def test_via_the_engine_no_container_needs_an_sshd(operator: Operator) -> None:
     for node in ("lab-1", "lab-2"):
         inside(operator, node, "mv /usr/sbin/sshd /usr/sbin/sshd.away")
     changes = ("code:\n", "ssh: {via: engine}\ncode:\n")
-    first = operator.setup(inventory=operator.inventory_with("via.yaml", changes))
-    assert first.code == 0, first.err
+    operator.setup(inventory=operator.inventory_with("via.yaml", changes), exits=0)
     assert " sshd" not in inside(operator, "lab-2", "ps -eo stat=,comm= | grep -v ^Z")
     again = operator.call("setup", "--json")
     assert again.outcomes("changed", "failed", "blocked") == []
@@ -98,9 +96,8 @@ def _only_the_container_is_open(operator: Operator) -> None:
 
 
 def _train(operator: Operator) -> None:
-    (operator.lab.directory / "show.py").write_text(SHOW)
-    done = operator.call("train", "show.py")
-    assert done.code == 0, done.err
+    operator.script("show.py", SHOW)
+    done = operator.call("train", "show.py", exits=0)
     for number, lines in _lines(done.out).items():
         address = operator.lab.nodes[number - 1].address
         words = [line.split() for line in lines]
@@ -113,7 +110,7 @@ def _train(operator: Operator) -> None:
 
 
 def _hang(operator: Operator) -> None:
-    (operator.lab.directory / "wait.py").write_text("import time\ntime.sleep(600)\n")
+    operator.script("wait.py", "import time\ntime.sleep(600)\n")
     words = ("--hang-timeout", "2s", "--on-hang", "stop", "--grace", "0.5", "--json")
     ended = operator.call("train", "wait.py", *words)
     assert (ended.code, ended.json["state"]) == (124, "hung")
@@ -131,8 +128,7 @@ def _lines(out: str) -> dict[int, list[str]]:
 
 def _restarted(operator: Operator) -> None:
     operator.sh("lab-2", "podman restart -t 1 rec-sdk")
-    refused = operator.call("train", "show.py")
-    assert refused.code == 125
+    refused = operator.call("train", "show.py", exits=125)
     assert "lab-2: not ready: the cluster's sshd does not run; run setup\n" in refused.err
     repaired = operator.setup()
     assert repaired.outcomes("changed", "failed", "blocked") == [("lab-2", "sshd", "changed")]
@@ -140,21 +136,18 @@ def _restarted(operator: Operator) -> None:
 
 def _made_anew(operator: Operator) -> None:
     operator.sh("lab-2", "podman rm -f -t 1 rec-sdk")
-    refused = operator.call("train", "show.py")
-    assert refused.code == 125
+    refused = operator.call("train", "show.py", exits=125)
     assert "in the container rec-sdk: docker exec ended with exit 125: " in refused.err
     operator.sh("lab-2", "bash /tmp/start-container")
     refused = operator.call("train", "show.py")
     assert "lab-2: not ready: nothing that setup left is in the container" in refused.err
-    repaired = operator.setup()
-    assert repaired.code == 0, repaired.err
+    repaired = operator.setup(exits=0)
     assert {node for node, _, _ in repaired.outcomes("changed")} == {"lab-2"}
     assert len(repaired.outcomes("changed")) == 11
 
 
 def _reset(operator: Operator) -> None:
-    done = operator.call("reset", "--yes", "--json")
-    assert done.code == 0, done.err
+    operator.call("reset", "--yes", "--json", exits=0)
     look = "ls /var/lib/ascendboot /run/sshd 2>&1; ps -eo stat=,comm= | grep -v ^Z"
     for node in ("lab-1", "lab-2"):
         assert operator.sh(node, f"{look}; true").count("cannot access '/var/lib/asc") == 1

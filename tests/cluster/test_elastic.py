@@ -12,7 +12,7 @@ import pytest
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import Operator
-from tests.needs import LONG, with_torch
+from tests.needs import LONG
 
 pytestmark = pytest.mark.cluster
 STEPS = 150
@@ -27,11 +27,6 @@ SLOW = f"""\
 
 
 @pytest.fixture
-def python(pytestconfig: pytest.Config) -> Path:
-    return with_torch(pytestconfig)
-
-
-@pytest.fixture
 def operator(
     python: Path, bring_up_once: Callable[..., Lab], pytestconfig: pytest.Config
 ) -> Operator:
@@ -42,11 +37,10 @@ def operator(
         "checkpoint": {"kind": "torch", "dir": "/shared/ddp", "reshardable": True, "shared": True},
         "parallel": {"gbs": 48, "mbs": 4},
     }
-    ended = operator.setup(inventory=operator.inventory("shared.yaml", **keys))
-    assert ended.code == 0, ended.err
+    operator.setup(inventory=operator.inventory("shared.yaml", **keys), exits=0)
     example = (pytestconfig.rootpath / "examples/ddp/main.py").read_text()
     assert STEP in example
-    (operator.lab.directory / "ddp.py").write_text(example.replace(STEP, SLOW))
+    operator.script("ddp.py", example.replace(STEP, SLOW))
     return operator
 
 
@@ -74,12 +68,10 @@ def test_a_job_that_loses_two_nodes_and_gets_one_back_has_the_losses_of_an_undis
     words = ("--elastic", "1", "--stable-for", "3s")
     kept = ("--every", "2", "--checkpoint", "/shared/ddp/ddp-STEP.pt")
     job = operator.start("train", "ddp.py", *words, "--", *SIZES, *kept)
-    assert job.stdout is not None
     out: list[str] = []
 
     def until(pattern: str) -> None:
-        assert job.stdout is not None
-        for line in job.stdout:
+        for line in job.out:
             out.append(line)
             if re.search(pattern, line):
                 return
@@ -91,18 +83,18 @@ def test_a_job_that_loses_two_nodes_and_gets_one_back_has_the_losses_of_an_undis
     operator.lab.fault("lab-2", "node-down")
     until("step 9 loss")
     operator.lab.undo("lab-2", "node-down")
-    rest, err = job.communicate(timeout=200)
-    out += rest.splitlines(keepends=True)
+    ended = job.end(timeout_s=200)
+    out += ended.out.splitlines(keepends=True)
     operator.lab.undo("lab-4", "node-down")
-    assert job.returncode == 0, err + rest[-2000:]
-    launches = re.findall(r"generation \d: \d ranks? on .*", err)
+    assert ended.code == 0, ended.err + ended.out[-2000:]
+    launches = re.findall(r"generation \d: \d ranks? on .*", ended.err)
     assert launches == [
         "generation 1: 4 ranks on 4 nodes: lab-[1-4]",
         "generation 2: 3 ranks on 3 nodes: lab-[1-3]",
         "generation 3: 2 ranks on 2 nodes: lab-[1,3]",
         "generation 4: 3 ranks on 3 nodes: lab-[1-3]",
     ]
-    assert "lab-2: has booted again: the cluster's sshd was started" in err
+    assert "lab-2: has booted again: the cluster's sshd was started" in ended.err
     lines, _ = alone.communicate(timeout=100)
     expected, found = dict(losses(lines.splitlines(keepends=True))), losses(out)
     assert {step for step, _ in found} == set(range(1, STEPS + 1))

@@ -12,7 +12,7 @@ import pytest
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
-from tests.needs import LONG, with_torch
+from tests.needs import LONG
 
 pytestmark = pytest.mark.cluster
 
@@ -36,12 +36,6 @@ print(json.dumps(seen))
 """
 CM = ["CM_CHIEF_DEVICE", "CM_CHIEF_IP", "CM_CHIEF_PORT", "CM_WORKER_IP", "CM_WORKER_SIZE"]
 TABLE = ["RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE"]
-
-
-@pytest.fixture(scope="module")
-def python(pytestconfig: pytest.Config) -> Path:
-    """The interpreter beside which Horovod lies."""
-    return with_torch(pytestconfig)
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +66,15 @@ FOUND = "horovodrun starts jobs: Horovod 0.28.1 beside {python} works on lab-1"
 def set_up(operator: Operator, python: Path, mode: str, launcher: Mapping[str, object]) -> str:
     """Set the cluster up; the reason for the choice of the launcher."""
     path = inventory(operator, python, launcher=launcher, resources={"mode": mode})
-    ended = operator.setup(inventory=path)
-    assert ended.code == 0, ended.err
+    ended = operator.setup(inventory=path, exits=0)
     [why] = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
     return str(why)
 
 
 def assert_allreduce(operator: Operator, mode: str) -> None:
     """Run an allreduce over all ranks and compare the variables of each rank."""
-    (operator.lab.directory / "job.py").write_text(JOB)
-    job = operator.call("train", "job.py")
-    assert job.code == 0, job.err + job.out
+    operator.script("job.py", JOB)
+    job = operator.call("train", "job.py", exits=0)
     seen = [json.loads(line) for line in re.findall(r"lab-\d:\d \| (\{.*)", job.out)]
     own = [str(operator.lab.nodes[rank // 2].address) for rank in range(4)]
     assert sorted(seen, key=lambda entry: int(entry["rank"])) == [
@@ -104,7 +96,7 @@ def test_an_allreduce_over_all_ranks(ready: Operator) -> None:
 
 
 def test_a_plan_names_the_launcher_and_what_it_runs(ready: Operator, python: Path) -> None:
-    (ready.lab.directory / "job.py").write_text(JOB)
+    ready.script("job.py", JOB)
     plan = ready.call("train", "job.py", "--plan", "--json").json
     assert plan["launcher"]["name"] == "horovodrun"
     command = plan["command"]
@@ -130,13 +122,13 @@ kill -9 "$pid" && echo killed
 @pytest.mark.parametrize("when", [BEGUN, UP], ids=["at the start", "when it is mpirun"])
 def test_a_horovodrun_that_is_killed_ends_the_job(ready: Operator, when: str) -> None:
     waits = "import time\nprint('up')\ntime.sleep(600)\n"
-    (ready.lab.directory / "waits.py").write_text(waits)
+    ready.script("waits.py", waits)
     ready.on_all(f"rm -rf {BASE}/jobs/*")
     process = ready.start("train", "waits.py", "--grace", "1")
     kill = f"timeout 300 bash -c {shlex.quote(KILL_IT % when)} 2>/dev/null"
     assert ready.sh("lab-1", kill) == "killed\n"
-    _, said = process.communicate(timeout=300)
-    assert (process.returncode, ready.job_processes()) == (137, {}), said
+    process.end(exits=137)
+    assert ready.job_processes() == {}
 
 
 def test_a_host_key_that_is_not_ours_stops_horovodrun(ready: Operator) -> None:
@@ -147,16 +139,14 @@ def test_a_host_key_that_is_not_ours_stops_horovodrun(ready: Operator) -> None:
     assert "Host key verification failed" in said
 
 
-def test_where_it_is_not_there_auto_says_so_and_a_stated_one_is_refused(
-    operator: Operator,
-) -> None:
-    ended = operator.setup(inventory=inventory(operator, "python3"))
-    assert ended.code == 0, ended.err
+def test_where_it_is_not_there_auto_says_so_and_a_stated_one_is_refused(operator: Operator) -> None:
+    ended = operator.setup(inventory=inventory(operator, "python3"), exits=0)
     [why] = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
     assert why == "mpirun starts jobs: lab-1: there is no horovodrun beside python3"
     assert operator.sh("lab-1", f"ls {BASE}/env/bin") == ""
-    refused = operator.setup(inventory=inventory(operator, "python3", launcher={"kind": "horovod"}))
-    assert refused.code == 1
+    refused = operator.setup(
+        inventory=inventory(operator, "python3", launcher={"kind": "horovod"}), exits=1
+    )
     assert any("could not find Horovod: there is no" in d for d in refused.details("blocked"))
 
 

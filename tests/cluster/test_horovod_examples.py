@@ -70,9 +70,7 @@ WHOLE = {
         LEARNED,
     ),
     "synthetic": Example(
-        "pytorch/pytorch_synthetic_benchmark.py",
-        f"--model resnet18 --batch-size 1 {ONCE}",
-        SPEED,
+        "pytorch/pytorch_synthetic_benchmark.py", f"--model resnet18 --batch-size 1 {ONCE}", SPEED
     ),
     "synthetic-elastic": Example(
         "elastic/pytorch/pytorch_synthetic_benchmark_elastic.py",
@@ -80,10 +78,7 @@ WHOLE = {
         SPEED,
     ),
     "imagenet": Example(
-        "pytorch/pytorch_imagenet_resnet50.py",
-        PICTURES,
-        VALIDATED,
-        leaves=(CHECKPOINT,),
+        "pytorch/pytorch_imagenet_resnet50.py", PICTURES, VALIDATED, leaves=(CHECKPOINT,)
     ),
     "imagenet-elastic": Example(
         "elastic/pytorch/pytorch_imagenet_resnet50_elastic.py",
@@ -129,8 +124,7 @@ def train(operator: Operator, python: Path, kind: str, example: Example) -> Ende
     keys = {"code": {"python": str(python)}, "launcher": {"kind": kind}}
     inventory = operator.inventory("examples.yaml", **keys)
     # Horovod imports the frameworks several times to say what it was built with.
-    ended = operator.call("setup", "--inventory", str(inventory), "--json", timeout_s=240)
-    assert ended.code == 0, ended.err
+    operator.call("setup", "--json", inventory=inventory, timeout_s=240, exits=0)
     script = str(Path(EXAMPLES) / example.script)
     return operator.call("train", script, "--", *example.args.split(), timeout_s=600)
 

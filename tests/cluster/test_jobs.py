@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, Operator, set_up
+from tests.cluster.operating import BASE, Operator, Program, set_up
 from tests.needs import LONG, missing
 from tests.waiting import wait_until
 
@@ -108,8 +106,7 @@ def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
 @pytest.fixture
 def operator(cluster: Operator) -> Iterator[Operator]:
     """The cluster without any job, before and after."""
-    for node in cluster.lab.nodes:
-        cluster.sh(node.name, f"rm -f {BASE}/go")
+    cluster.on_all(f"rm -f {BASE}/go")
     yield cluster
     # The followers of an operator that was killed end once its connections have.
     wait_until(lambda: left_of_jobs(cluster) == {})
@@ -122,9 +119,7 @@ def left_of_jobs(operator: Operator) -> dict[str, str]:
 
 
 def detached(operator: Operator, script: str, *args: str) -> str:
-    ended = operator.call("train", script, "--detach", "--", *args)
-    assert ended.code == 0, ended.err
-    return ended.out.strip()
+    return operator.call("train", script, "--detach", "--", *args, exits=0).out.strip()
 
 
 def folder(operator: Operator, job_id: str) -> Path:
@@ -132,9 +127,7 @@ def folder(operator: Operator, job_id: str) -> Path:
 
 
 def status(operator: Operator, *args: str) -> Any:
-    ended = operator.call("status", "--json", *args)
-    assert ended.code == 0, ended.err
-    return ended.json
+    return operator.call("status", "--json", *args, exits=0).json
 
 
 def all_ready(operator: Operator, job_id: str) -> bool:
@@ -150,19 +143,15 @@ def ready_job(operator: Operator, script: str, *args: str) -> str:
 
 
 def go(operator: Operator) -> None:
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"touch {BASE}/go")
+    operator.on_all(f"touch {BASE}/go")
 
 
-def followed(operator: Operator, *args: str) -> tuple[subprocess.Popen[str], str]:
+def followed(operator: Operator, *args: str) -> tuple[Program, str]:
     """A `train` that is watched, once a rank has begun; and its job's id."""
     process = operator.start("train", *args)
-    assert process.stderr is not None
-    assert process.stdout is not None
-    match = re.match(r"job (\S+): starting", process.stderr.readline())
-    assert match
-    assert "ready" in process.stdout.readline()
-    return process, match[1]
+    job_id = process.job_id()
+    assert "ready" in process.out.readline()
+    return process, job_id
 
 
 # ---------------------------------------------------------------------------------- the way through
@@ -183,8 +172,7 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
     assert re.findall(row, text) == ["0", "1", "2", "3"], text
     assert "  lab-1  ranks 0-1 alive, launcher alive\n" in text
 
-    stopped = operator.call("stop", "--json", "--grace", "0.5")
-    assert stopped.code == 0
+    stopped = operator.call("stop", "--json", "--grace", "0.5", exits=0)
     assert [
         (n["node"], n["processes_before"] > 0, n["left"], n["problem"])
         for n in stopped.json["nodes"]
@@ -199,7 +187,7 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
     kept = status(operator)
     assert (kept["state"], kept["ranks"]) == ("stopped", after["ranks"])
     assert kept["duration_s"] == after["duration_s"] > 0
-    assert operator.call("stop", "--grace", "0.5").code == 0
+    operator.call("stop", "--grace", "0.5", exits=0)
 
 
 def test_a_progress_bar_is_shown_as_it_stands_and_behind_its_rank(operator: Operator) -> None:
@@ -210,7 +198,7 @@ def test_a_progress_bar_is_shown_as_it_stands_and_behind_its_rank(operator: Oper
         *(f"lab-2:3 | {n:3d} of 400 " for n in range(399)),
         "lab-2:3 | 399 of 400 ready",
     ]
-    assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
+    operator.call("stop", "--grace", "0.5", "--job", job_id, exits=0)
 
 
 def test_where_the_ranks_of_a_job_are(operator: Operator) -> None:
@@ -233,19 +221,17 @@ def test_where_the_ranks_of_a_job_are(operator: Operator) -> None:
     shown = operator.call("status", "--stacks").out
     assert f"\n  {odd}\n  {others}\n" in shown
     assert " | (stopped by a signal) ready\n" in shown
-    assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
+    operator.call("stop", "--grace", "0.5", "--job", job_id, exits=0)
 
 
 def test_a_job_outlives_its_operator_and_its_logs_are_completed(operator: Operator) -> None:
     process, job_id = followed(operator, "ends.py", "--", "2")
-    process.kill()
-    process.communicate()
+    process.die()
     assert status(operator)["state"] == "running"
 
     viewer = operator.start("logs", "--follow", "--rank", "1-3")
     go(operator)
-    out, err = viewer.communicate(timeout=300)
-    assert viewer.returncode == 0, err
+    out = viewer.end(exits=0).out
     lines = [f"lab-{1 + r // 2}:{r} | " for r in (1, 2, 3)]
     assert sorted(out.splitlines()) == sorted(
         [f"{line}ready" for line in lines]
@@ -283,10 +269,9 @@ def test_logs_since_a_moment_the_last_of_them_and_with_some_words(operator: Oper
     moment = datetime.now(timezone.utc).isoformat()
     assert operator.call("logs", "--tail", "1", "--rank", "1").out == "lab-1:1 | loss 1\n"
     follower = operator.start("logs", "--follow", "--tail", "1", "--rank", "2")
-    assert follower.stdout is not None
-    assert follower.stdout.readline() == "lab-2:2 | loss 1\n"
+    assert follower.out.readline() == "lab-2:2 | loss 1\n"
     go(operator)
-    assert follower.communicate(timeout=300)[0] == "lab-2:2 | LOSS 2\nlab-2:2 | done\n"
+    assert follower.end().out == "lab-2:2 | LOSS 2\nlab-2:2 | done\n"
     nodes = ("logs", "--node", "lab-[1-2]")
     assert operator.call(*nodes, "--since", moment, "--grep", "(?i)loss").out == "".join(
         f"lab-{1 + rank // 2}:{rank} | LOSS 2\n" for rank in range(4)
@@ -303,21 +288,18 @@ def test_logs_beside_a_train_that_follows_write_nothing(operator: Operator) -> N
     assert (ended.code, ended.out) == (0, "lab-1:0 | ready\n")
     assert "another ascendboot follows this job" in ended.err
     go(operator)
-    process.communicate(timeout=300)
-    assert process.returncode == 0
+    process.end(exits=0)
     assert (folder(operator, job_id) / "rank.1.log").read_bytes() == b"ready\n\xff\0 last of 1"
 
 
 def test_a_stop_ends_a_train_that_follows_within_the_grace_of_the_start(operator: Operator) -> None:
     process, job_id = followed(operator, "waits.py")
-    stopped = operator.call("stop", "--job", job_id, "--grace", "40")
-    assert stopped.code == 0
+    stopped = operator.call("stop", "--job", job_id, "--grace", "40", exits=0)
     assert (
         f"job {job_id}: its ranks get 3 s between SIGTERM and SIGKILL, not 40: the grace "
         "period is fixed at start; for more, start the job with train --grace 40\n"
     ) in stopped.out
-    process.communicate(timeout=300)
-    assert process.returncode == 143
+    process.end(exits=143)
     report = json.loads((folder(operator, job_id) / "job.json").read_text())
     assert (report["state"], report["message"]) == ("stopped", "the job was stopped with stop")
     again = operator.call("stop", "--grace", "40", "--json", "--job", job_id)
@@ -328,27 +310,27 @@ def test_a_second_job_on_the_same_nodes_is_refused_naming_the_first(operator: Op
     first = detached(operator, "waits.py")
     wait_until(lambda: all_ready(operator, first))
     only_lab_2 = of_one_node(operator, "lab-2")
-    assert operator.setup(inventory=only_lab_2).code == 0
-    refused = operator.call("train", "waits.py", "--inventory", str(only_lab_2), "--detach")
-    whole = operator.call("train", "waits.py", "--inventory", str(operator.lab.inventory))
+    operator.setup(inventory=only_lab_2, exits=0)
+    refused = operator.call("train", "waits.py", "--detach", inventory=only_lab_2)
+    whole = operator.call("train", "waits.py", inventory=operator.lab.inventory)
     names = f"job {first} runs on this node; wait for its end, or end it: stop --job {first}"
     for ended, nodes in ((refused, "lab-2"), (whole, "lab-[1-2]")):
         assert ended.code == 125
         assert ended.err.splitlines() == [f"{nodes}: {names}", "The job was not started."]
     assert status(operator, "--inventory", str(operator.lab.inventory))["state"] == "running"
 
-    assert operator.call("stop", "--inventory", str(operator.lab.inventory)).code == 0
+    operator.call("stop", inventory=operator.lab.inventory, exits=0)
     own = of_one_node(operator, "lab-1")
-    assert operator.setup(inventory=own).code == 0
+    operator.setup(inventory=own, exits=0)
     both = {"lab-1": own, "lab-2": only_lab_2}
     for path in both.values():
         words = ("train", "waits.py", "--inventory", str(path), "--detach")
-        assert operator.call(*words).code == 0
+        operator.call(*words, exits=0)
     wait_until(lambda: [ranks_alive(operator, path) for path in both.values()] == [[0, 1], [0, 1]])
-    assert operator.call("stop", "--inventory", str(own), "--grace", "0.5").code == 0
+    operator.call("stop", "--grace", "0.5", inventory=own, exits=0)
     assert [ranks_alive(operator, path) for path in both.values()] == [[], [0, 1]]
-    assert operator.call("stop", "--inventory", str(only_lab_2), "--grace", "0.5").code == 0
-    assert operator.setup().code == 0
+    operator.call("stop", "--grace", "0.5", inventory=only_lab_2, exits=0)
+    operator.setup(exits=0)
 
 
 def ranks_alive(operator: Operator, inventory: Path) -> list[int]:
@@ -360,12 +342,10 @@ def ranks_alive(operator: Operator, inventory: Path) -> list[int]:
 
 def of_one_node(operator: Operator, node: str) -> Path:
     """An inventory of one node of the lab, as a cluster of its own."""
-    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document = operator.document()
     document["cluster"], document["nodes"] = node, {node: document["nodes"][node]}
     document.pop("primary", None)
-    path = operator.lab.directory / f"{node}.yaml"
-    path.write_text(yaml.safe_dump(document))
-    return path
+    return operator.inventory(f"{node}.yaml", document)
 
 
 def test_a_job_that_vanished_is_lost(operator: Operator) -> None:
@@ -376,24 +356,21 @@ def test_a_job_that_vanished_is_lost(operator: Operator) -> None:
     lost = status(operator)
     assert lost["state"] == "lost"
     assert lost["message"] == "the launcher is gone and its exit code is unknown"
-    assert operator.call("stop", "--grace", "0.5").code == 0
+    operator.call("stop", "--grace", "0.5", exits=0)
 
 
 def test_status_and_logs_find_the_cause_of_a_job_that_nobody_followed(operator: Operator) -> None:
     """By the times in the logs and the measured clocks of the nodes."""
-    operator.lab.fault("lab-2", "clock", seconds=60)
-    try:
+    with operator.fault("lab-2", "clock", seconds=60):
         job_id = detached(operator, "timed.py")
         wait_until(lambda: status(operator, "--job", job_id)["state"] == "failed")
-    finally:
-        operator.lab.undo("lab-2", "clock")
     cause = status(operator, "--job", job_id)["cause"]
     assert (cause["kind"], cause["rank"], cause["node"]) == ("rank", 2, "lab-2")
     assert cause["words"].endswith("ERROR: no more data")
     shown = operator.call("status")
     assert f"  {cause['title']}\n" in shown.out + shown.err
     assert not (folder(operator, job_id) / "job.json").exists()
-    assert operator.call("logs").code == 0
+    operator.call("logs", exits=0)
     assert json.loads((folder(operator, job_id) / "job.json").read_text())["cause"] == cause
 
 
@@ -404,7 +381,7 @@ def test_stacks_name_the_rank_for_which_the_others_waited(operator: Operator) ->
         missing("py-spy is not installed")
     for node in operator.lab.nodes:
         operator.put(node.name, "/usr/local/bin/py-spy", f'#!/bin/sh\nexec {spy} "$@"\n')
-    (operator.lab.directory / "apart.py").write_text(APART)
+    operator.script("apart.py", APART)
     ended = operator.call("train", "apart.py", "--json")
     cause = ended.json["cause"]
     assert (ended.code, cause["kind"], cause["ranks"]) == (5, "left", [3])
@@ -421,41 +398,35 @@ def test_stacks_name_the_rank_for_which_the_others_waited(operator: Operator) ->
 
 def test_a_node_that_is_gone_is_named(operator: Operator) -> None:
     ready_job(operator, "waits.py")
-    operator.lab.fault("lab-2", "no-sshd")
-    try:
+    with operator.fault("lab-2", "no-sshd"):
         seen = operator.call("status", "--json")
         gathered = operator.call("logs", "--rank", "0")
         stopped = operator.call("stop", "--json", "--grace", "0.5")
-    finally:
-        operator.lab.undo("lab-2", "no-sshd")
     assert (seen.code, gathered.code, stopped.code) == (4, 4, 4)
     assert seen.json["state"] == "running"
     assert [bool(n["problem"]) for n in seen.json["nodes"]] == [False, True]
     assert gathered.out == "lab-1:0 | ready\n"
     for ended in (seen, gathered, stopped):
         assert re.search(r"^lab-2: .*refused", ended.err, re.MULTILINE)
-    assert operator.call("stop", "--grace", "0.5").code == 0
+    operator.call("stop", "--grace", "0.5", exits=0)
 
 
 def test_a_job_outlives_the_clusters_sshd_but_not_the_power_of_a_node(operator: Operator) -> None:
     process, first = followed(operator, "steps.py")
     wait_until(lambda: all_ready(operator, first))
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"read -r pid _ <{BASE}/sshd/started && kill -9 $pid")
+    operator.on_all(f"read -r pid _ <{BASE}/sshd/started && kill -9 $pid")
     assert status(operator)["state"] == "running"
     operator.lab.fault("lab-2", "node-down")
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 205
-    assert "lab-2: was lost in the middle of the job, with ranks 2-3\n" in err
+    ended = process.end(exits=205)
+    assert "lab-2: was lost in the middle of the job, with ranks 2-3\n" in ended.err
     operator.lab.undo("lab-2", "node-down")
     assert_setup_is_asked_for(operator, "lab-[1-2]")
 
 
 def assert_setup_is_asked_for(operator: Operator, nodes: str) -> None:
-    refused = operator.call("train", "waits.py")
-    assert refused.code == 125
+    refused = operator.call("train", "waits.py", exits=125)
     assert f"{nodes}: not ready: the cluster's sshd does not run; run setup\n" in refused.err
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
 
 
 @LONG
@@ -465,17 +436,15 @@ def test_a_primary_without_power_is_waited_for_and_the_job_is_lost(operator: Ope
     job_id = status(operator)["job_id"]
     wait_until(lambda: all_ready(operator, job_id))
     operator.lab.fault("lab-1", "node-down")
-    out, _ = process.communicate(timeout=180)  # it was waited for to come back
-    assert process.returncode == 4
-    said = json.loads(out)
+    said = process.end(exits=4, timeout_s=180).json  # it was waited for to come back
     assert (said["job_id"], said["exit_code"]) == (job_id, 4)
     assert said["message"].endswith("the job continues; invoke status")
     wait_until(lambda: operator.sh("lab-2", ALL_OF_JOBS) == "")
-    assert operator.call("status").code == 4
+    operator.call("status", exits=4)
     operator.lab.undo("lab-1", "node-down")
     assert status(operator)["state"] == "lost"
     assert operator.call("logs", "--rank", "2").out == "lab-2:2 | ready\n"
-    assert operator.call("stop").code == 0
+    operator.call("stop", exits=0)
     assert_setup_is_asked_for(operator, "lab-1")
 
 
@@ -491,8 +460,7 @@ def test_a_primary_without_power_is_waited_for_and_the_job_is_lost(operator: Ope
 def test_what_is_not_there_is_refused(
     operator: Operator, words: tuple[str, ...], said: str
 ) -> None:
-    ended = operator.call(*words)
-    assert ended.code == 2
+    ended = operator.call(*words, exits=2)
     assert said in ended.err
 
 
@@ -500,7 +468,7 @@ def test_a_cluster_without_jobs(operator: Operator, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(operator.lab.inventory.read_text().replace("cluster: lab", "cluster: other"))
     for verb in ("status", "logs", "stop"):
-        ended = operator.call(verb, "--inventory", str(other))
+        ended = operator.call(verb, inventory=other)
         assert (ended.code, ended.err) == (
             2,
             "other: no job was started from here; start one with train\n",
@@ -543,8 +511,7 @@ def test_nothing_is_left_when_something_was_killed(operator: Operator, seed: int
     chance = random.Random(seed)  # noqa: S311 - no secret
     victim, node = VICTIMS[seed % len(VICTIMS)], chance.choice(["lab-1", "lab-2"])
     process = operator.start("train", "waits.py", "--grace", "1")
-    assert process.stderr is not None
-    assert re.match(r"job \S+: starting", process.stderr.readline())
+    process.job_id()
     time.sleep(chance.uniform(0, 2))  # a random moment is what this test is about
     if victim == "operator":
         process.kill()
@@ -553,7 +520,6 @@ def test_nothing_is_left_when_something_was_killed(operator: Operator, seed: int
         wait_until(lambda: one_was_killed(operator, place, victim))  # it may not have begun yet
 
     if victim in OUTLIVED:
-        ended = operator.call("stop", "--grace", "1")
-        assert ended.code == 0, ended.err
-    _, said = process.communicate(timeout=300)
-    assert (process.returncode != 0, operator.job_processes()) == (True, {}), said
+        operator.call("stop", "--grace", "1", exits=0)
+    ended = process.end()
+    assert (ended.code != 0, operator.job_processes()) == (True, {}), ended.err

@@ -15,7 +15,7 @@ from ascendboot.inventory.load import load
 from ascendboot.lab.cluster import Lab, down, find, status_of, up
 from ascendboot.lab.faults import KINDS, Fault
 from ascendboot.lab.host import LabError, RangeInUseError, kill_all
-from ascendboot.lab.records import ROOT, mounts_below, of_id
+from ascendboot.lab.records import ROOT, mounts_below
 from ascendboot.lab.shape import Shape
 from tests.cluster.operating import PROGRAM, ascendboot, ssh
 
@@ -312,8 +312,7 @@ def test_down_when_half_of_it_is_gone(bring_up: BringUp) -> None:
 
 def test_down_when_the_record_is_gone(bring_up: BringUp) -> None:
     lab = bring_up()
-    record = of_id(lab.lab_id)
-    assert record
+    record = lab._record
     (record.folder / "lab.json").rename(record.folder / "lost.json")
     with pytest.raises(
         LabError, match=r"has no record of its lab, .*take other ranges with --network"
@@ -329,8 +328,7 @@ def test_down_when_the_record_is_gone(bring_up: BringUp) -> None:
 
 def test_down_spares_a_process_that_reuses_the_pid_of_a_node(bring_up: BringUp) -> None:
     lab = bring_up()
-    record, process = of_id(lab.lab_id), lab.process("lab-1")
-    assert record
+    record, process = lab._record, lab.process("lab-1")
     assert process
     with subprocess.Popen(["/bin/sleep", "60"]) as other:
         kill_all([process], timeout_s=10)
@@ -404,8 +402,7 @@ def test_an_up_that_fails_half_way_leaves_nothing(bring_up: BringUp, tmp_path: P
 
 def test_up_starts_again_after_an_up_that_was_killed(bring_up: BringUp) -> None:
     lab = bring_up()
-    record = of_id(lab.lab_id)
-    assert record
+    record = lab._record
     path = record.folder / "lab.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "ready": False}))
     before = lab.process("lab-1")

@@ -13,7 +13,6 @@ import pytest
 
 from ascendboot.errors import UsageError
 from ascendboot.lab.cluster import Lab, down, status_of
-from ascendboot.lab.records import of_id
 from tests.cluster.operating import PROGRAM, Operator, ascendboot, heal
 
 BringUp = Callable[..., Lab]
@@ -92,17 +91,19 @@ def test_what_ascendboot_has_on_the_machine_is_on_no_node(bring_up: BringUp) -> 
             base.rmdir()
 
 
+def state(lab: Lab) -> str | None:
+    """The state of the first node's container."""
+    return status_of(lab)[0].container
+
+
 def test_the_state_is_shown_and_a_new_one_is_empty(bring_up: BringUp) -> None:
     lab = bring_up(containers=True)
 
-    def state() -> str | None:
-        return status_of(lab)[0].container
-
-    seen = [state()]
+    seen = [state(lab)]
     Operator(lab).inside("lab-1", "echo lost >/root/file")
     for script in ("podman stop -t 1 rec-sdk", "podman rm rec-sdk", START):
         Operator(lab).sh("lab-1", script)
-        seen.append(state())
+        seen.append(state(lab))
     assert seen == ["running", "exited", "absent", "running"]
     assert Operator(lab).inside("lab-1", "ls /root/file 2>/dev/null; true") == ""
 
@@ -111,27 +112,24 @@ def test_its_faults_are_real_and_outlast_a_reboot(bring_up: BringUp) -> None:
     lab = bring_up(containers=True)
     sshd = "ls /usr/sbin/sshd* /root/file 2>/dev/null; true"
 
-    def state() -> str | None:
-        return status_of(lab)[0].container
-
     Operator(lab).inside("lab-1", "echo kept >/root/file")
     lab.fault("lab-1", "no-container-sshd")
     assert Operator(lab).inside("lab-1", sshd).split() == ["/root/file", "/usr/sbin/sshd.away"]
     lab.fault("lab-1", "container-stopped")
-    assert state() == "exited"
+    assert state(lab) == "exited"
     lab.undo("lab-1", "no-container-sshd")
     lab.fault("lab-1", "node-down")
     lab.undo("lab-1", "node-down")
-    assert state() == "exited"
+    assert state(lab) == "exited"
     lab.undo("lab-1", "container-stopped")
     assert Operator(lab).inside("lab-1", sshd).split() == ["/root/file", "/usr/sbin/sshd"]
     lab.fault("lab-1", "container-gone")
     lab.fault("lab-1", "no-container-sshd")
-    assert state() == "absent"
+    assert state(lab) == "absent"
     lab.undo("lab-1", "container-gone")
     assert Operator(lab).inside("lab-1", sshd).split() == ["/usr/sbin/sshd.away"]
     heal(lab)
-    assert (state(), lab.faults("lab-1")) == ("running", [])
+    assert (state(lab), lab.faults("lab-1")) == ("running", [])
     assert Operator(lab).inside("lab-1", sshd).split() == ["/usr/sbin/sshd"]
 
 
@@ -206,8 +204,7 @@ def test_it_cannot_write_on_a_full_disk(bring_up: BringUp) -> None:
 
 def test_down_removes_their_cgroups(bring_up: BringUp) -> None:
     lab = bring_up(nodes=2, containers=True)
-    record = of_id(lab.lab_id)
-    assert record
+    record = lab._record
     folders = [record.disk(n.name) / "containers/storage/overlay-containers" for n in lab.nodes]
     ids = [path.name for folder in folders for path in folder.iterdir() if path.is_dir()]
     assert len(ids) == 2

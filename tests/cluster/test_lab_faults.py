@@ -13,7 +13,6 @@ from ascendboot.lab.cluster import Lab, down, status_of
 from ascendboot.lab.faults import Fault
 from ascendboot.lab.host import LabError, ProcessId
 from ascendboot.lab.node import ssh_answers
-from ascendboot.lab.records import of_id
 from tests.cluster.operating import ascendboot, heal, ssh
 from tests.needs import missing
 
@@ -155,8 +154,7 @@ def test_a_node_that_boots_behind_a_slow_link(practice_cluster: Lab, fault: Brea
 
 def test_down_ends_the_slow_wire(bring_up: BringUp) -> None:
     lab = bring_up(nodes=2)
-    record = of_id(lab.lab_id)
-    assert record
+    record = lab._record
     lab.fault("lab-1", "delay")
     wire = ProcessId.parsed((record.folder / "lab-1.delay").read_text())
     down(lab.lab_id)

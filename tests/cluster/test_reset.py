@@ -47,7 +47,7 @@ def difference(operator: Operator, before: set[tuple[str, ...]]) -> set[tuple[st
 def operator(bring_up: Callable[..., Lab], request: pytest.FixtureRequest) -> Operator:
     """Separate servers; with the parameter, ranks run in containers."""
     operator = Operator(bring_up(nodes=2, devices=2, containers=getattr(request, "param", False)))
-    (operator.lab.directory / "job.py").write_text("print('done')\n")
+    operator.script("job.py", "print('done')\n")
     return operator
 
 
@@ -92,19 +92,16 @@ def test_nodes_are_as_before_and_a_second_reset_changes_nothing(operator: Operat
     assert operator.setup("--plan").code == 0  # the first login of all makes files, too
     before = picture(operator)
     kept = {p.name for p in (operator.lab.directory / ".ascendboot").iterdir()}
-    assert operator.setup().code == 0
-    ended = operator.call("train", "job.py")
-    assert ended.code == 0, ended.err
+    operator.setup(exits=0)
+    operator.call("train", "job.py", exits=0)
 
-    planned = operator.call("reset", "--plan", "--json")
-    assert planned.code == 0
+    planned = operator.call("reset", "--plan", "--json", exits=0)
     inside = operator.lab.shape.containers
     lock = [("lab-1", "files")] if inside else []  # it lies on the host side
     wanted = [("lab-1", "sshd"), ("lab-1", "files"), *lock, ("lab-2", "sshd"), ("lab-2", "files")]
     assert [o[:2] for o in planned.outcomes("would_change") if o[0] != "here"] == wanted
 
-    unsaid = operator.call("reset")
-    assert unsaid.code == 2
+    unsaid = operator.call("reset", exits=2)
     assert "there is no terminal; see --plan, or use --yes" in unsaid.err
     unsaid = operator.call("reset", "--json")
     assert (unsaid.code, unsaid.json["exit_code"]) == (2, 2)
@@ -112,8 +109,7 @@ def test_nodes_are_as_before_and_a_second_reset_changes_nothing(operator: Operat
     look = operator.inside if inside else operator.sh
     assert look("lab-1", f"ls {BASE}/sshd/started") == f"{BASE}/sshd/started\n"
 
-    done = operator.call("reset", "--yes", "--json")
-    assert done.code == 0, done.err
+    done = operator.call("reset", "--yes", "--json", exits=0)
     assert [o[:2] for o in done.outcomes("changed") if o[0] != "here"] == wanted
     assert difference(operator, before) == set()
     here = operator.lab.directory / ".ascendboot"
@@ -127,21 +123,19 @@ def test_nodes_are_as_before_and_a_second_reset_changes_nothing(operator: Operat
 
 
 def test_a_job_that_runs_stands_in_the_way_and_files_of_others_stay(operator: Operator) -> None:
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     job_id = operator.start_long_job()
-    refused = operator.call("reset", "--yes", "--json")
-    assert refused.code == 1
+    refused = operator.call("reset", "--yes", "--json", exits=1)
     assert refused.details("blocked") == [
         f"{node}: job {job_id} runs; end it first with: stop --job {job_id}"
         for node in ("lab-1", "lab-2")
     ]
-    assert operator.call("stop", "--grace", "0.5").code == 0
+    operator.call("stop", "--grace", "0.5", exits=0)
     checkpoint = f"{BASE}/jobs/{job_id}/code/model.pt"
     operator.put("lab-2", checkpoint, "precious", "644")
 
     for _ in range(2):
-        done = operator.call("reset", "--yes", "--json", "--inventory", str(operator.lab.inventory))
-        assert done.code == 0, done.err
+        done = operator.call("reset", "--yes", "--json", inventory=operator.lab.inventory, exits=0)
         assert [r["detail"] for r in done.json["results"] if r["step"] == "foreign"] == [
             f"left alone in {BASE}, not made by ascendboot: jobs/{job_id}/code/model.pt"
         ]
@@ -156,7 +150,7 @@ def test_a_job_that_runs_stands_in_the_way_and_files_of_others_stay(operator: Op
 def test_a_job_that_is_started_while_reset_asks_is_left_alone(
     operator: Operator, typed: bytes
 ) -> None:
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     ours, theirs = os.openpty()
     with subprocess.Popen(
         [PROGRAM, "reset"],
@@ -177,24 +171,23 @@ def test_a_job_that_is_started_while_reset_asks_is_left_alone(
     assert (reset.returncode, runs in said) == (1, typed == b"y\n"), said
     assert operator.call("status", "--json").json["state"] == "running"
     assert operator.sh("lab-1", f"ls {BASE}/sshd/started") == f"{BASE}/sshd/started\n"
-    assert operator.call("stop", "--grace", "0.5").code == 0
+    operator.call("stop", "--grace", "0.5", exits=0)
 
 
 def test_nothing_is_taken_back_before_all_nodes_are_reached(operator: Operator) -> None:
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     operator.lab.fault("lab-2", "no-sshd")
-    ended = operator.call("reset", "--yes", "--json")
-    assert ended.code == 4
+    ended = operator.call("reset", "--yes", "--json", exits=4)
     assert operator.sh("lab-1", f"ls {BASE}/sshd/started") == f"{BASE}/sshd/started\n"
     assert ended.outcomes("changed") == []
 
 
 def test_what_a_setup_that_was_cut_off_left_is_taken_back(operator: Operator) -> None:
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     folder = f"{BASE}/jobs/20260101-000000-train-0000"
     operator.sh("lab-1", f"cp {BASE}/env/node.env {BASE}/env/node.env.Ab12Cd; mkdir -p {folder}")
     operator.sh(
         "lab-1", f"touch {folder}/making {folder}/ranks.Ab12Cd; mkdir {BASE}/sshd/.new.123456"
     )
-    assert operator.call("reset", "--yes").code == 0
+    operator.call("reset", "--yes", exits=0)
     assert operator.sh("lab-1", "ls /var/lib | grep ascendboot; true") == ""

@@ -51,10 +51,8 @@ def without_table(operator: Operator) -> Path:
 
 
 def families(operator: Operator) -> dict[str, dict[str, str]]:
-    (operator.lab.directory / "families.py").write_text(FAMILIES)
-    process = operator.start("train", "families.py", env=BOTH)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+    operator.script("families.py", FAMILIES)
+    out = operator.start("train", "families.py", env=BOTH).end(exits=0).out
     return dict(json.loads(line) for line in re.findall(r"lab-\d:\d+ \| (\[.*)", out))
 
 
@@ -68,7 +66,7 @@ def trains(operator: Operator) -> Ended:
 
 def test_both_modes_and_the_way_there_and_back(operator: Operator) -> None:
     first, second = (str(node.address) for node in operator.lab.nodes)
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     assert files(operator, "lab-2") == ["hccl_json_4p_2_host.json", "hostfile"]
     assert "Demo done!" in trains(operator).out
     assert families(operator) == {
@@ -80,8 +78,7 @@ def test_both_modes_and_the_way_there_and_back(operator: Operator) -> None:
         for r in range(4)
     }
 
-    changed = operator.setup(inventory=without_table(operator))
-    assert changed.code == 0, changed.err
+    changed = operator.setup(inventory=without_table(operator), exits=0)
     assert ("lab-2", "resources/hccl_json_4p_2_host.json", "changed") in changed.outcomes("changed")
     assert files(operator, "lab-2") == ["hostfile"]
     assert operator.setup(inventory=without_table(operator)).outcomes("changed") == []
@@ -93,7 +90,7 @@ def test_both_modes_and_the_way_there_and_back(operator: Operator) -> None:
         for rank, address in own.items()
     }
 
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     assert files(operator, "lab-2") == ["hccl_json_4p_2_host.json", "hostfile"]
 
 
@@ -102,7 +99,7 @@ def test_a_job_of_one_node(operator: Operator, mode: str) -> None:
     document = operator.document()
     del document["nodes"]["lab-2"]
     alone = operator.inventory("alone.yaml", document, resources={"mode": mode})
-    assert operator.setup(inventory=alone).code == 0
+    operator.setup(inventory=alone, exits=0)
     table = ["hccl_json_2p.json"] if mode == "rank-table" else []
     assert files(operator, "lab-1") == [*table, "hostfile"]
     assert "Demo done!" in trains(operator).out
@@ -110,14 +107,11 @@ def test_a_job_of_one_node(operator: Operator, mode: str) -> None:
 
 def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) -> None:
     inventory = without_table(operator)
-    assert operator.setup(inventory=inventory).code == 0
-    pid = operator.take_port("lab-1", 61000)
-    holder = operator.sh("lab-1", f"cat /proc/{pid}/comm").strip()
-    try:
+    operator.setup(inventory=inventory, exits=0)
+    with operator.port_taken("lab-1", 61000) as pid:
+        holder = operator.sh("lab-1", f"cat /proc/{pid}/comm").strip()
         ended = trains(operator)
         again = operator.setup(inventory=inventory)
-    finally:
-        operator.sh("lab-1", f"kill {pid}")
     assert ended.code == 125
     assert ended.err.splitlines() == [
         (
@@ -133,14 +127,10 @@ def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) ->
 def test_the_profile_of_rec_sdk_reaches_the_ranks(operator: Operator) -> None:
     env = {**operator.document()["env"], "CACHE_MODE": "DDR"}
     inventory = operator.inventory("profile.yaml", profile="rec-sdk-tf", env=env)
-    ended = operator.setup(inventory=inventory)
-    assert ended.code == 0, ended.err
+    operator.setup(inventory=inventory, exits=0)
     names = "BIND_INFO CACHE_MODE HCCL_OP_RETRY_ENABLE HCCL_CONNECT_TIMEOUT NCCL_SOCKET_IFNAME"
-    (operator.lab.directory / "env.py").write_text(
-        f"import os\nprint([os.environ[n] for n in {names.split()}])\n"
-    )
-    job = operator.call("train", "env.py")
-    assert job.code == 0, job.err
+    operator.script("env.py", f"import os\nprint([os.environ[n] for n in {names.split()}])\n")
+    job = operator.call("train", "env.py", exits=0)
     interface = operator.sh(
         "lab-2", f"ip -o addr | grep -F ' {operator.lab.nodes[1].address}/' | cut -d' ' -f2"
     ).strip()
@@ -149,7 +139,7 @@ def test_the_profile_of_rec_sdk_reaches_the_ranks(operator: Operator) -> None:
 
 
 def test_a_rank_table_written_now_is_the_one_that_setup_wrote(operator: Operator) -> None:
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     inventory = str(operator.lab.inventory)
     on_node = operator.sh("lab-1", f"cat {BASE}/resources/hccl_json_4p_2_host.json")
     written = operator.call("ranktable.write", "--inventory", inventory, "--job", "rec-sdk-tf")
@@ -169,18 +159,15 @@ def test_a_rank_table_written_now_is_the_one_that_setup_wrote(operator: Operator
 
 
 def test_a_rank_table_of_the_operator_s_own_is_used_as_it_is(operator: Operator) -> None:
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     inventory = operator.lab.inventory
-    written = operator.call(
-        "ranktable.write", "--inventory", str(inventory), "--nodes", "lab-[1-2]"
-    )
+    written = operator.call("ranktable.write", "--nodes", "lab-[1-2]", inventory=inventory)
     table = {**json.loads(written.out), "note": "an operator's own"}
     own = operator.lab.directory / "own.json"
     own.write_text(json.dumps(table, indent=1))
     mine = operator.inventory(".ascendboot/mine.yaml", resources={"file": "own.json"})
 
-    changed = operator.setup(inventory=mine)
-    assert changed.code == 0, changed.out
+    changed = operator.setup(inventory=mine, exits=0)
     assert ("lab-2", "resources/hccl_json_4p_2_host.json", "changed") in changed.outcomes("changed")
     name = f"{BASE}/resources/hccl_json_4p_2_host.json"
     assert operator.sh("lab-2", f"cat {name}") == own.read_text()
@@ -189,18 +176,14 @@ def test_a_rank_table_of_the_operator_s_own_is_used_as_it_is(operator: Operator)
 
     table["server_list"][1]["device"][1]["device_ip"] = "198.51.100.1"
     own.write_text(json.dumps(table, indent=1))
-    refused = operator.call("train", "main.py")
-    assert refused.code == 125
-    stale = operator.setup(inventory=mine)
-    assert stale.code == 1
+    operator.call("train", "main.py", exits=125)
+    stale = operator.setup(inventory=mine, exits=1)
     assert ("lab-2", "device-ip-differs", "blocked") in stale.outcomes("blocked")
     own.unlink()
-    assert operator.setup(inventory=mine).code == 2
-    looked = operator.call("status", "--inventory", str(mine))  # a lost table is no reason
-    assert looked.code == 0, looked.err
-    again = operator.call("ranktable.write", "--inventory", str(mine), "--output", "own.json")
-    assert again.code == 0, again.err
-    assert operator.setup().code == 0
+    operator.setup(inventory=mine, exits=2)
+    operator.call("status", inventory=mine, exits=0)  # a lost table is no reason
+    operator.call("ranktable.write", "--output", "own.json", inventory=mine, exits=0)
+    operator.setup(exits=0)
 
 
 def test_a_rank_table_is_held_against_the_devices(operator: Operator) -> None:
@@ -215,13 +198,9 @@ def test_a_rank_table_is_held_against_the_devices(operator: Operator) -> None:
     old = table["server_list"][1]["device"][1]["device_ip"]
     table["server_list"][1]["device"][1]["device_ip"] = "198.51.100.1"
     path.write_text(json.dumps(table))
-    operator.call("lab.fault", "lab-1", "stale-hccn-conf", "--device", "0")
-    try:
-        stale = operator.call("ranktable.validate", "table.json", *inventory, "--json")
-    finally:
-        operator.call("lab.fault", "lab-1", "stale-hccn-conf", "--device", "0", "--undo")
+    with operator.fault("lab-1", "stale-hccn-conf", device=0):
+        stale = operator.call("ranktable.validate", "table.json", *inventory, "--json", exits=1)
     problems = stale.json["files"][0]["problems"]
-    assert stale.code == 1
     assert [(p["id"], p["level"], p["path"]) for p in problems] == [
         ("device-ip-stale", "error", "server_list[1].device[1].device_ip"),
         ("hccn-conf-stale", "warning", "server_list[0].device[0].device_ip"),
@@ -249,8 +228,7 @@ def test_the_rank_table_follows_the_npus(
     operator: Operator, product: Callable[[Product], None]
 ) -> None:
     product("a3")
-    setup = operator.setup()
-    assert setup.code == 0, setup.err
+    setup = operator.setup(exits=0)
     assert [r["detail"] for r in setup.json["results"] if r["phase"] == "network"] == [
         f"reaches the other nodes: 4 pings between NPUs and {doors} TCP connections"
         for doors in (3, 4)  # mpirun's daemons are called back at the primary alone
@@ -267,15 +245,14 @@ def test_the_rank_table_follows_the_npus(
     assert operator.setup().outcomes("changed") == []
 
     product("a5")
-    without = operator.setup()
-    assert without.code == 1
+    without = operator.setup(exits=1)
     assert [text.partition(" Make")[0] for text in without.details("blocked")] == [
         "lab-[1-2]: could not read /etc/hccl_rootinfo.json: /etc/hccl_rootinfo.json does not exist."
     ] * 2
     for node in operator.lab.nodes:
         operator.put(node.name, f"/{ROOT_INFO}", root_info_text(node), "644")
         operator.put(node.name, f"/{TOPOLOGY}", topology_text(), "644")
-    assert operator.setup().code == 0
+    operator.setup(exits=0)
     of_950 = json.loads(table(operator))
     entries = [e for n in operator.lab.nodes for e in json.loads(root_info_text(n))["rank_list"]]
     assert of_950["version"] == "2.0"

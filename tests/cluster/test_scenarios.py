@@ -113,9 +113,9 @@ def report_of(operator: Operator, node_to_lose: str) -> Any:
         began = f"until grep -q ' pid ' {BASE}/jobs/*/events; do sleep 0.1; done; sleep 3"
         operator.sh(node_to_lose, f"timeout 50 bash -c {began!r}")
         operator.lab.fault(node_to_lose, "node-down")
-    out, err = process.communicate(timeout=300)
-    assert process.returncode, err
+    ended = process.end()
+    assert ended.code, ended.err
     if node_to_lose:
         operator.lab.undo(node_to_lose, "node-down")
-        assert operator.setup().code == 0
-    return json.loads(out)
+        operator.setup(exits=0)
+    return ended.json

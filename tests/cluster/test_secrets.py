@@ -44,7 +44,7 @@ RANK_LINE = re.compile(r"^lab-\d:\d+ \| .*$", re.MULTILINE)
 @pytest.fixture
 def operator(container_cluster: Lab) -> Operator:
     operator = Operator(container_cluster)
-    (operator.lab.directory / "job.py").write_text(SCRIPT)
+    operator.script("job.py", SCRIPT)
     return operator
 
 

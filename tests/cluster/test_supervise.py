@@ -7,8 +7,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.supervise.store import Store
-from tests.cluster.operating import BASE, PROGRAM, Operator
+from tests.cluster.operating import BASE, PROGRAM, Operator, Program
 from tests.needs import LONG, missing
 from tests.waiting import wait_until
 
@@ -54,31 +55,37 @@ def operator(bring_up_once: Callable[..., Lab]) -> Operator:
     operator = Operator(bring_up_once(nodes=3, devices=2))
     rules = {"kind": "torch", "dir": "/var/lib/checkpoints", "reshardable": True}
     ssh = {"standby": ["lab-2"]}
-    ended = operator.setup(
-        inventory=operator.inventory("supervised.yaml", checkpoint=rules, ssh=ssh)
+    operator.setup(
+        inventory=operator.inventory("supervised.yaml", checkpoint=rules, ssh=ssh), exits=0
     )
-    assert ended.code == 0, ended.err
-    (operator.lab.directory / "generations.py").write_text(GENERATIONS)
+    operator.script("generations.py", GENERATIONS)
     return operator
 
 
-def latest(operator: Operator, place: int = -1) -> Path:
-    """The folder of the last run of `train`, or of one before."""
-    return sorted((operator.lab.directory / ".ascendboot/runs").glob("*-train-*"))[place]
+def latest(operator: Operator) -> Path:
+    """The folder of the last run of `train`."""
+    return max((operator.lab.directory / ".ascendboot/runs").glob("*-train-*"))
+
+
+def recorded(operator: Operator) -> list[dict[str, Any]]:
+    """The events of the last job so far."""
+    path = latest(operator) / "supervise/events.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def end_without(operator: Operator, node: str, job: Program) -> tuple[str, str]:
+    """Take the power of a node for the rest of a job, which succeeds; what it prints."""
+    with operator.fault(node, "node-down"):
+        ended = job.end(timeout_s=120)
+    operator.call("setup", exits=0)
+    assert ended.code == 0, ended.err + ended.out[-2000:]
+    return ended.out, ended.err
 
 
 def test_a_job_survives_a_failed_rank_and_the_loss_of_its_primary(operator: Operator) -> None:
     job = operator.start("train", "generations.py", "--supervise")
-    assert job.stdout is not None
-    assert any("| generation 2 rank 0 of 6 from 20\n" in line for line in job.stdout)
-    operator.lab.fault("lab-1", "node-down")
-    try:
-        out, err = job.communicate(timeout=120)
-    finally:
-        operator.lab.undo("lab-1", "node-down")
-        repaired = operator.call("setup")
-    assert repaired.code == 0, repaired.err
-    assert job.returncode == 0, err + out[-2000:]
+    assert any("| generation 2 rank 0 of 6 from 20\n" in line for line in job.out)
+    out, err = end_without(operator, "lab-1", job)
     assert "lab-2: rank 3 on device 1 failed first, with exit code 7" in err
     assert "lab-1: was lost in the middle of the job, with ranks 0-1" in err
     assert "generation 3: 4 ranks on 2 nodes: lab-[2-3]" in err
@@ -90,12 +97,10 @@ def test_a_job_survives_a_failed_rank_and_the_loss_of_its_primary(operator: Oper
     assert [p for p in validate_table(source) if p.level == "error"] == []
     assert [row.rank for row in table_of(source).rows] == [0, 1, 2, 3]
     assert operator.job_processes() == {}
-    run = latest(operator)
-    lines = (run / "supervise/events.jsonl").read_text().splitlines()
-    events = [json.loads(line) for line in lines]
-    assert {event["generation"] for event in events} >= {1, 2, 3}
-    assert events[-1]["state"] == "DONE"
-    assert operator.call("status", "--job", f"{run.name}.g3", "--json").code == 0
+    told = recorded(operator)
+    assert {event["generation"] for event in told} >= {1, 2, 3}
+    assert told[-1]["state"] == "DONE"
+    operator.call("status", "--job", f"{latest(operator).name}.g3", "--json", exits=0)
 
 
 WAITS = """\
@@ -112,13 +117,11 @@ PIDS = re.compile(r"^(lab-\d:\d \|) (?:began|ends) (\d+)$", re.MULTILINE)
 
 def killed_while_it_runs(operator: Operator, ranks: int = 6) -> tuple[str, set[tuple[str, str]]]:
     """A supervised job whose `train` was killed: its id, and the pid of each of its ranks."""
-    (operator.lab.directory / "waits.py").write_text(WAITS)
+    operator.script("waits.py", WAITS)
     operator.on_all("rm -f /var/lib/go")
     train = operator.start("train", "waits.py", "--supervise", "--grace", "1")
-    assert train.stdout is not None
-    begun = {PIDS.findall(train.stdout.readline())[0] for _ in range(ranks)}
-    train.kill()
-    train.communicate()
+    begun = {PIDS.findall(train.out.readline())[0] for _ in range(ranks)}
+    train.die()
     assert set(operator.job_processes()) == {"lab-1", "lab-2", "lab-3"}
     return latest(operator).name, begun
 
@@ -128,20 +131,16 @@ def test_after_train_was_killed_another_one_follows_the_generation_that_runs(
 ) -> None:
     job, begun = killed_while_it_runs(operator)
     train = operator.start("train", "waits.py", "--resume", job)
-    assert train.stderr is not None
-    assert train.stderr.readline() == "generation 1: is followed again on lab-[1-3]\n"
+    assert train.err.readline() == "generation 1: is followed again on lab-[1-3]\n"
     second = operator.call("train", "waits.py", "--resume", job)
     assert "could not be supervised: another process does that already" in second.err
     operator.sh("lab-1", "touch /var/lib/go")
-    assert train.stdout is not None
-    ended = {PIDS.findall(train.stdout.readline())[0] for _ in range(2)}
-    train.kill()
-    train.communicate()
+    ended = {PIDS.findall(train.out.readline())[0] for _ in range(2)}
+    train.die()
     operator.on_all("touch /var/lib/go")
     events = f"{BASE}/jobs/{job}.g1/events"
     operator.sh("lab-1", f"until grep -q '^launcher - exit' {events}; do sleep 0.05; done")
-    last = operator.call("train", "waits.py", "--resume", job)
-    assert last.code == 0, last.err
+    last = operator.call("train", "waits.py", "--resume", job, exits=0)
     assert ended | set(PIDS.findall(last.out)) == begun
     assert "began" not in last.out
     assert "generation 2" not in last.err
@@ -156,8 +155,7 @@ def test_a_generation_that_is_not_whole_is_ended_and_the_next_one_started(
     pids = f"sed -n 's/^[ls][a-z]* - pid \\([0-9]*\\) .*/\\1/p' {BASE}/jobs/{job}.g1/events"
     operator.sh("lab-1", f"kill -9 $({pids})")
     operator.on_all("touch /var/lib/go")
-    ended = operator.call("train", "waits.py", "--resume", job)
-    assert ended.code == 0, ended.err
+    ended = operator.call("train", "waits.py", "--resume", job, exits=0)
     assert "generation 1: cannot be followed again: lab-" in ended.err
     assert "generation 1: is ended on lab-[1-3]" in ended.err
     assert "generation 2: 6 ranks on 3 nodes" in ended.err
@@ -186,11 +184,10 @@ TOOL = "/usr/local/bin/npu-smi"
 
 @LONG
 def test_each_fault_of_a_node_ends_as_it_should(operator: Operator) -> None:
-    (operator.lab.directory / "waits.py").write_text(WAITS)
+    operator.script("waits.py", WAITS)
     operator.on_all("rm -f /var/lib/go")
     train = operator.start("train", "waits.py", "--supervise", "--grace", "1")
-    assert train.stdout is not None
-    lines = [train.stdout.readline() for _ in range(6)]
+    lines = [train.out.readline() for _ in range(6)]
     events = latest(operator) / "supervise/events.jsonl"
     operator.sh("lab-1", f"cp {TOOL} /root/npu-smi; echo 'exec sleep 60' >{TOOL}")
     alarm(operator, "lab-2", "A4025021")  # NotHandle
@@ -199,19 +196,16 @@ def test_each_fault_of_a_node_ends_as_it_should(operator: Operator) -> None:
     operator.sh("lab-1", f"cat /root/npu-smi >{TOOL}")
     for node in ("lab-2", "lab-3"):
         operator.lab.undo(node, "npu-alarm")
-    operator.lab.fault("lab-3", "disk-full")
-    try:
+    with operator.fault("lab-3", "disk-full"):
         first = next(PIDS.findall(line)[0] for line in lines if line.startswith("lab-1:0 "))
         operator.sh("lab-1", f"kill -9 {first[1]}")
-        begun = [train.stdout.readline()[:6] for _ in range(2)]
+        begun = [train.out.readline()[:6] for _ in range(2)]
         operator.sh("lab-2", "touch /var/lib/go")
-        err = train.communicate(timeout=60)[1]
-    finally:
-        operator.lab.undo("lab-3", "disk-full")
-    assert (train.returncode, begun) == (0, ["lab-2:", "lab-2:"]), err
+        err = train.end(exits=0, timeout_s=60).err
+    assert begun == ["lab-2:", "lab-2:"], err
     assert "lab-3: cannot take part: " in err
     assert "2 ranks on 1 node: lab-2" in err
-    seen = [json.loads(line) for line in events.read_text().splitlines()]
+    seen = recorded(operator)
     of_nodes = [(e["event"], e["node"]) for e in seen if e["node"]]
     assert of_nodes[:4] == [
         ("fault", "lab-1"),
@@ -226,9 +220,8 @@ def test_each_fault_of_a_node_ends_as_it_should(operator: Operator) -> None:
 
 def test_a_bug_is_not_started_again_and_again(operator: Operator) -> None:
     text = 'import os, time\ntime.sleep(1000 * int(os.environ["RANK"]))\nraise SystemExit(3)\n'
-    (operator.lab.directory / "bug.py").write_text(text)
-    ended = operator.call("train", "bug.py", "--supervise")
-    assert ended.code == 93, ended.err
+    operator.script("bug.py", text)
+    ended = operator.call("train", "bug.py", "--supervise", exits=93)
     assert "generation 2: " in ended.err
     assert "generation 3: " not in ended.err
     assert "the same failure twice; correct the program" in ended.err
@@ -243,17 +236,16 @@ def test_a_node_is_quarantined_and_released_while_its_job_runs(operator: Operato
     text = "import os, pathlib, time\n"
     text += 'print("generation", os.environ["ASCENDBOOT_GENERATION"], flush=True)\n'
     text += 'while not pathlib.Path("/var/lib/finish").exists(): time.sleep(0.1)\n'
-    (operator.lab.directory / "wait.py").write_text(text)
+    operator.script("wait.py", text)
     outputs = ("--metrics", "job.prom", "--on-event", "tee -a events.json")
     job = operator.start("train", "wait.py", "--supervise", *outputs)
-    assert job.stdout is not None
-    assert any("lab-3:5 | generation 1\n" in line for line in job.stdout)
+    assert any("lab-3:5 | generation 1\n" in line for line in job.out)
     follower = operator.start("events", "--follow")
     quarantined = operator.call("quarantine", "lab-3", "--reason", "loud")
     assert quarantined.out == (
         "quarantined lab-3: generation 1 ends, the next one starts on lab-[1-2]\n"
     ), quarantined.err
-    assert any("lab-2:3 | generation 2\n" in line for line in job.stdout)
+    assert any("lab-2:3 | generation 2\n" in line for line in job.out)
     state = operator.call("status", "--json").json["supervision"]
     assert (state["generation"], state["members"]) == (2, ["lab-1", "lab-2"])
     assert state["nodes"]["lab-3"] == {"status": "quarantined", "reason": "loud"}
@@ -264,15 +256,14 @@ def test_a_node_is_quarantined_and_released_while_its_job_runs(operator: Operato
         " an older step\n"
     ), released.err
     operator.on_all("touch /var/lib/finish")
-    _, err = job.communicate(timeout=60)
-    assert job.returncode == 0, err
+    err = job.end(exits=0, timeout_s=60).err
     assert "quarantined lab-3: generation 1 ends" in err
     assert re.search(r"^  g2  \|.*=\| .* lab-\[1-2\] the job has completed$", err, re.MULTILINE)
-    out, _ = follower.communicate(timeout=10)
-    shown = [line.split(" ", 1)[1] for line in out.splitlines()]
+    told = follower.end(exits=0, timeout_s=10).out
+    shown = [line.split(" ", 1)[1] for line in told.splitlines()]
     assert "g1 node-quarantined: lab-3: loud" in shown
     assert "g2 draining: from 2 to 3 nodes at the next checkpoint" in shown
-    assert (follower.returncode, shown[-1]) == (0, "g2 done: the job has completed")
+    assert shown[-1] == "g2 done: the job has completed"
     passed_on = (operator.lab.directory / "events.json").read_text()
     assert passed_on == (latest(operator) / "supervise/events.jsonl").read_text().replace("\n", "")
     figures = (operator.lab.directory / "job.prom").read_text().splitlines()
@@ -318,49 +309,48 @@ table inet cut {
 def sharing(operator: Operator) -> Operator:
     """The nodes have a shared folder of checkpoints; the job ends when you create /shared/end."""
     rules = {"kind": "torch", "dir": "/shared/steps", "reshardable": True, "shared": True}
-    ended = operator.setup(inventory=operator.inventory("shared.yaml", checkpoint=rules))
-    assert ended.code == 0, ended.err
+    operator.setup(inventory=operator.inventory("shared.yaml", checkpoint=rules), exits=0)
     operator.sh("lab-1", "rm -rf /shared/*; mkdir /shared/steps")
-    (operator.lab.directory / "endless.py").write_text(ENDLESS)
+    operator.script("endless.py", ENDLESS)
     return operator
 
 
-def until_line(job: subprocess.Popen[str], line: str) -> None:
+def begun(operator: Operator, *options: str) -> Program:
+    """A supervised job that runs until /shared/end is there, once all of its ranks run."""
+    job = operator.start("train", "endless.py", "--supervise", *options)
+    until_line(job, "generation 1 on 6")
+    return job
+
+
+def until_line(job: Program, line: str) -> None:
     """Read what the ranks print up to a line of any of them."""
-    assert job.stdout is not None
-    assert any(each.endswith(f" | {line}\n") for each in job.stdout), line
+    assert any(each.endswith(f" | {line}\n") for each in job.out), line
 
 
 def events(operator: Operator) -> list[str]:
     """The events of the job so far, each with its node."""
-    path = latest(operator) / "supervise/events.jsonl"
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [f"{event['event']} {event['node']}".strip() for event in found]
+    return [f"{event['event']} {event['node']}".strip() for event in recorded(operator)]
 
 
-def finish(operator: Operator, job: subprocess.Popen[str]) -> str:
+def finish(operator: Operator, job: Program) -> str:
     """Let the job end; what `train` prints about it."""
     operator.sh("lab-1", "touch /shared/end")
-    _, err = job.communicate(timeout=100)
-    assert job.returncode == 0, err
+    ended = job.end(exits=0, timeout_s=100)
     assert operator.job_processes() == {}
-    return err
+    return ended.err
+
+
+def without_network(operator: Operator, node: str) -> AbstractContextManager[str]:
+    return operator.changed(node, "ip link set eth0 down", "ip link set eth0 up")
 
 
 @LONG
 def test_most_nodes_without_a_network_return_after_their_ranks_have_ended(
     sharing: Operator,
 ) -> None:
-    job = sharing.start("train", "endless.py", "--supervise")
-    until_line(job, "generation 1 on 6")
-    cut = ("lab-2", "lab-3")
-    for node in cut:
-        sharing.sh(node, "ip link set eth0 down")
-    try:
+    job = begun(sharing)
+    with without_network(sharing, "lab-2"), without_network(sharing, "lab-3"):
         until_line(job, "generation 2 on 2")
-    finally:
-        for node in cut:
-            sharing.sh(node, "ip link set eth0 up")
     until_line(job, "generation 3 on 6")
     err = finish(sharing, job)
     seen = events(sharing)
@@ -385,8 +375,7 @@ def without_this_machine(lab: Lab, seconds: int) -> Iterator[None]:
 
 @LONG
 def test_a_job_does_not_need_the_network_of_this_machine(sharing: Operator) -> None:
-    job = sharing.start("train", "endless.py", "--supervise")
-    until_line(job, "generation 1 on 6")
+    job = begun(sharing)
     with without_this_machine(sharing.lab, 12):
         until_line(job, "step 100")
     err = finish(sharing, job)
@@ -398,8 +387,7 @@ def test_a_job_does_not_need_the_network_of_this_machine(sharing: Operator) -> N
 def test_a_job_starts_again_once_this_machine_has_a_network_after_five_minutes(
     sharing: Operator,
 ) -> None:
-    job = sharing.start("train", "endless.py", "--supervise")
-    until_line(job, "generation 1 on 6")
+    job = begun(sharing)
     with without_this_machine(sharing.lab, 340):
         until_line(job, "generation 2 on 6")
     finish(sharing, job)
@@ -408,13 +396,9 @@ def test_a_job_starts_again_once_this_machine_has_a_network_after_five_minutes(
 
 @LONG
 def test_one_node_without_a_network_is_left_out_until_it_has_one(sharing: Operator) -> None:
-    job = sharing.start("train", "endless.py", "--supervise", "--stable-for", "5s")
-    until_line(job, "generation 1 on 6")
-    sharing.sh("lab-3", "ip link set eth0 down")
-    try:
+    job = begun(sharing, "--stable-for", "5s")
+    with without_network(sharing, "lab-3"):
         until_line(job, "generation 2 on 4")
-    finally:
-        sharing.sh("lab-3", "ip link set eth0 up")
     until_line(job, "generation 3 on 6")
     err = finish(sharing, job)
     assert "generation 2: 4 ranks on 2 nodes: lab-[1-2]" in err
@@ -424,19 +408,15 @@ def test_one_node_without_a_network_is_left_out_until_it_has_one(sharing: Operat
 def test_a_link_that_is_down_for_10_s_is_ignored_and_one_that_stays_down_is_not(
     sharing: Operator,
 ) -> None:
-    job = sharing.start("train", "endless.py", "--supervise")
-    until_line(job, "generation 1 on 6")
+    job = begun(sharing)
     until_line(job, "step 20")
     sharing.lab.fault("lab-3", "link-down", device=0)
     until_line(job, "step 70")
     sharing.lab.undo("lab-3", "link-down", device=0)
     until_line(job, "step 220")
     assert [event for event in events(sharing) if "lab-3" in event] == []
-    sharing.lab.fault("lab-3", "link-down", device=0)
-    try:
+    with sharing.fault("lab-3", "link-down", device=0):
         until_line(job, "generation 2 on 4")
-    finally:
-        sharing.lab.undo("lab-3", "link-down", device=0)
     finish(sharing, job)
     assert [event for event in events(sharing) if "cause" in event] == ["cause lab-3"]
 
@@ -445,8 +425,7 @@ def test_a_link_that_is_down_for_10_s_is_ignored_and_one_that_stays_down_is_not(
 def test_a_code_on_two_nodes_excludes_none_and_an_unknown_code_excludes_its_node(
     sharing: Operator,
 ) -> None:
-    job = sharing.start("train", "endless.py", "--supervise")
-    until_line(job, "generation 1 on 6")
+    job = begun(sharing)
     for node in ("lab-2", "lab-3"):
         alarm(sharing, node, "8C03A000")  # RestartNPU
     wait_for(latest(sharing) / "supervise/events.jsonl", "common-cause")
@@ -483,23 +462,14 @@ def test_a_checkpoint_that_is_incomplete_or_lost_with_its_node_is_not_used(
     operator: Operator,
 ) -> None:
     rules = {"kind": "torch", "dir": "/var/lib/checkpoints", "reshardable": True}
-    ended = operator.setup(inventory=operator.inventory("local.yaml", checkpoint=rules))
-    assert ended.code == 0, ended.err
+    operator.setup(inventory=operator.inventory("local.yaml", checkpoint=rules), exits=0)
     operator.on_all("rm -rf /var/lib/checkpoints")
-    (operator.lab.directory / "checkpoints.py").write_text(CHECKPOINTS)
+    operator.script("checkpoints.py", CHECKPOINTS)
     job = operator.start("train", "checkpoints.py", "--supervise")
-    assert job.stdout is not None
     for _ in range(6):
         until_line(job, "saved")
     wait_for(latest(operator) / "supervise/events.jsonl", '"checkpoint"')
-    operator.lab.fault("lab-3", "node-down")
-    try:
-        out, err = job.communicate(timeout=100)
-    finally:
-        operator.lab.undo("lab-3", "node-down")
-        repaired = operator.call("setup")
-    assert repaired.code == 0, repaired.err
-    assert job.returncode == 0, err
+    out, err = end_without(operator, "lab-3", job)
     assert out.count(" | from 20\n") == 4
     assert (
         "step 40 died with lab-3 (its folder is local); the newest that is left is step 20" in err
@@ -508,49 +478,33 @@ def test_a_checkpoint_that_is_incomplete_or_lost_with_its_node_is_not_used(
 
 
 @LONG
-def test_a_job_without_checkpoints_ends_after_three_failed_generations(
-    operator: Operator,
-) -> None:
+def test_a_job_without_checkpoints_ends_after_three_failed_generations(operator: Operator) -> None:
     operator.on_all("rm -rf /var/lib/checkpoints /shared/*")
     text = "import os, time\n"
     text += 'if os.environ["RANK"] == os.environ["ASCENDBOOT_GENERATION"]: os._exit(5)\n'
     text += "time.sleep(1000)\n"
-    (operator.lab.directory / "fails.py").write_text(text)
-    ended = operator.call("train", "fails.py", "--supervise")
-    assert ended.code == 93, ended.err
+    operator.script("fails.py", text)
+    ended = operator.call("train", "fails.py", "--supervise", exits=93)
     assert "no newer checkpoint in 3 generations" in ended.err
     assert operator.job_processes() == {}
 
 
 @LONG
-def test_a_job_that_needs_all_nodes_waits_for_a_lost_one_and_gives_up(
-    sharing: Operator,
-) -> None:
-    job = sharing.start("train", "endless.py", "--supervise", "--min-nodes", "3")
-    until_line(job, "generation 1 on 6")
-    sharing.lab.fault("lab-3", "node-down")
-    try:
-        _, err = job.communicate(timeout=400)
-    finally:
-        sharing.lab.undo("lab-3", "node-down")
-    assert job.returncode == 75, err
+def test_a_job_that_needs_all_nodes_waits_for_a_lost_one_and_gives_up(sharing: Operator) -> None:
+    job = begun(sharing, "--min-nodes", "3")
+    with sharing.fault("lab-3", "node-down"):
+        job.end(exits=75, timeout_s=400)
     assert "waiting" in events(sharing)
     assert sharing.job_processes() == {}
 
 
 @LONG
-def test_a_killed_rank_starts_again_also_where_a_clock_is_an_hour_ahead(
-    sharing: Operator,
-) -> None:
-    job = sharing.start("train", "endless.py", "--supervise")
-    until_line(job, "generation 1 on 6")
-    sharing.lab.fault("lab-3", "clock", seconds=3600)
-    try:
+def test_a_killed_rank_starts_again_also_where_a_clock_is_an_hour_ahead(sharing: Operator) -> None:
+    job = begun(sharing)
+    with sharing.fault("lab-3", "clock", seconds=3600):
         sharing.sh("lab-2", "kill -9 $(pgrep -f endless.py | head -1)")
         until_line(job, "generation 2 on 6")
         err = finish(sharing, job)
-    finally:
-        sharing.lab.undo("lab-3", "clock")
     assert re.search(r"lab-2: rank \d on device \d failed first, with signal 9\n", err)
 
 
@@ -563,8 +517,7 @@ def test_a_node_without_sshd_is_left_out_and_one_that_flaps_must_be_ready_for_lo
         sharing.lab.fault("lab-3", "no-sshd")
         sharing.sh("lab-3", f"kill -9 {' '.join(logins)}")
 
-    job = sharing.start("train", "endless.py", "--supervise", "--stable-for", "20s")
-    until_line(job, "generation 1 on 6")
+    job = begun(sharing, "--stable-for", "20s")
     lose_sshd()
     until_line(job, "generation 2 on 4")
     assert "lab-3" not in sharing.job_processes()
@@ -590,7 +543,7 @@ IN_TURN = """\
 def test_train_killed_in_each_state_is_continued_and_no_generation_is_mixed(
     sharing: Operator,
 ) -> None:
-    (sharing.lab.directory / "endless.py").write_text(ENDLESS + IN_TURN)
+    sharing.script("endless.py", ENDLESS + IN_TURN)
     train = sharing.start("train", "endless.py", "--supervise")
     until_line(train, "generation 1 on 6")
     run = latest(sharing)
@@ -603,8 +556,7 @@ def test_train_killed_in_each_state_is_continued_and_no_generation_is_mixed(
         nonlocal train
         cause()
         wait_until(lambda: state() == wanted, seconds=100)
-        train.kill()
-        train.communicate()
+        train.die()
         assert state() == wanted
         train = sharing.start("train", "endless.py", "--resume", run.name)
         wait_until(lambda: Store(run / "supervise").is_supervised)
@@ -613,14 +565,12 @@ def test_train_killed_in_each_state_is_continued_and_no_generation_is_mixed(
         sharing.sh("lab-2", "kill -9 $(pgrep -f endless.py | head -1)")
 
     def until_running(ranks: int) -> None:
-        assert train.stdout is not None
-        assert any(re.search(rf"\| generation \d+ on {ranks}$", line) for line in train.stdout)
+        assert any(re.search(rf"\| generation \d+ on {ranks}$", line) for line in train.out)
         wait_until(lambda: state() == "RUNNING")
 
     wait_until(lambda: state() == "RUNNING")
     kill_in("RUNNING")
-    assert train.stderr is not None
-    assert train.stderr.readline() == "generation 1: is followed again on lab-[1-3]\n"
+    assert train.err.readline() == "generation 1: is followed again on lab-[1-3]\n"
     kill_in("DIAGNOSING", kill_a_rank)
     kill_in("LAUNCHING")
     until_running(6)
@@ -632,15 +582,11 @@ def test_train_killed_in_each_state_is_continued_and_no_generation_is_mixed(
     kill_in("WAITING", lambda: sharing.call("quarantine", "lab-1", "--job", run.name))
     sharing.call("release", "lab-1", "--job", run.name)
     until_running(6)
-    asked.communicate(timeout=60)
-    sharing.sh("lab-1", "touch /shared/end")
-    _, err = train.communicate(timeout=100)
-    assert train.returncode == 0, err
-    assert sharing.job_processes() == {}
+    asked.end(timeout_s=60)
+    finish(sharing, train)
     steps = [int(each) for each in sharing.sh("lab-1", "cat /shared/generations").split()]
     assert steps == sorted(steps)
-    lines = (run / "supervise/events.jsonl").read_text().splitlines()
-    launched = [e["generation"] for e in map(json.loads, lines) if e["event"] == "launching"]
+    launched = [e["generation"] for e in recorded(sharing) if e["event"] == "launching"]
     assert launched == [*range(1, launched[-1] + 1)]
 
 

@@ -34,7 +34,7 @@ def topology(ended: Ended) -> list[str]:
 def inventory(bring_up: Callable[..., Lab]) -> tuple[Operator, Path]:
     """Three nodes with two devices each, of which a job takes a chain: a ring of three is free."""
     operator = Operator(bring_up(nodes=3, devices=2))
-    (operator.lab.directory / "tells.py").write_text(TELLS)
+    operator.script("tells.py", TELLS)
     keys = {"leaves": "lldp", "shape": "chain"}
     return operator, operator.inventory("lldp.yaml", topology=keys)
 
@@ -42,24 +42,22 @@ def inventory(bring_up: Callable[..., Lab]) -> tuple[Operator, Path]:
 def test_ranks_follow_the_cables_from_setup_to_the_job(inventory: tuple[Operator, Path]) -> None:
     operator, path = inventory
     cable(operator, "aba")
-    done = operator.setup(inventory=path)
-    assert done.code == 0, done.err
+    done = operator.setup(inventory=path, exits=0)
     words = "rank order by leaf switches: chain cost 4 before, 2 after (optimal)"
     assert topology(done) == [words]
     hosts = operator.sh("lab-2", f"cat {BASE}/resources/hostfile").splitlines()
     addresses = [str(node.address) for node in operator.lab.nodes]
     assert [line.split()[0] for line in hosts] == [addresses[i] for i in (0, 2, 1)]
     assert operator.setup(inventory=path).outcomes("changed") == []
-    table = operator.call("ranktable.write", "--inventory", str(path))
+    table = operator.call("ranktable.write", inventory=path)
     assert [server["server_id"] for server in table.json["server_list"]] == [
         line.split()[0] for line in hosts
     ]
-    shown = operator.call("topology.show", "--inventory", str(path), "--json")
+    shown = operator.call("topology.show", "--json", inventory=path)
     assert [node["node"] for node in shown.json["nodes"]] == ["lab-1", "lab-3", "lab-2"]
     plan = operator.call("train", "tells.py", "--plan")
     assert words in plan.out.splitlines()
-    job = operator.call("train", "tells.py")
-    assert job.code == 0, job.err
+    job = operator.call("train", "tells.py", exits=0)
     told = sorted(re.findall(r"(lab-.):. \| RANK=(.) RANK_AFTER_ACC=(.) MASTER_INDEX=0", job.out))
     assert told == [
         *(("lab-1", str(rank), "0") for rank in (0, 1)),
@@ -71,12 +69,10 @@ def test_ranks_follow_the_cables_from_setup_to_the_job(inventory: tuple[Operator
     planned = operator.setup("--plan", inventory=path)
     changed = {step for _, step, _ in planned.outcomes("would_change")}
     assert changed == {"resources/hostfile", "resources/hccl_json_6p_3_host.json"}
-    assert topology(planned) == [
-        "rank order by leaf switches: already optimal, chain cost 2",
-    ]
+    assert topology(planned) == ["rank order by leaf switches: already optimal, chain cost 2"]
 
     cable(operator, "a-a")
-    [unknown, _] = topology(operator.call("check", "--inventory", str(path), "--json"))
+    [unknown, _] = topology(operator.call("check", "--json", inventory=path))
     assert unknown.startswith(
         "warning: lab-2: the leaf switch of the node is unknown: could not read the LLDP neighbour "
         "of device 0: hccn_tool -i 0 -lldp -g: Command execute failed! Let the switches send LLDP"

@@ -12,7 +12,6 @@ import pytest
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
-from tests.needs import with_torch
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -35,12 +34,6 @@ WAITS = "import time\nprint('up')\ntime.sleep(600)\n"
 
 
 @pytest.fixture(scope="module")
-def python(pytestconfig: pytest.Config) -> Path:
-    """An interpreter that has torch."""
-    return with_torch(pytestconfig)
-
-
-@pytest.fixture(scope="module")
 def operator(
     python: Path, bring_up_once: Callable[..., Lab], pytestconfig: pytest.Config
 ) -> Operator:
@@ -49,8 +42,7 @@ def operator(
     operator.sh("lab-1", "ip link set dev eth0 name roce7")
     for node in operator.lab.nodes:
         operator.put(node.name, ODD_PYTHON, ODD.format(python=python))
-    ended = operator.setup(inventory=inventory(operator))
-    assert ended.code == 0, ended.err
+    ended = operator.setup(inventory=inventory(operator), exits=0)
     why = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
     assert why == ["torchrun starts jobs: the inventory states it"]
     example = (pytestconfig.rootpath / "examples/ddp/main.py").read_text()
@@ -67,10 +59,8 @@ def inventory(operator: Operator, **changes: object) -> Path:
 def test_ddp_learns_and_goes_on_from_its_checkpoint(operator: Operator) -> None:
     words = ["--checkpoint", f"{BASE}/ddp.pt", "--every", "4"]
     try:
-        job = operator.call("train", "ddp.py", "--", "--steps", "8", *words)
-        assert job.code == 0, job.err + job.out
-        again = operator.call("train", "ddp.py", "--", "--steps", "30", *words)
-        assert again.code == 0, again.err + again.out
+        job = operator.call("train", "ddp.py", "--", "--steps", "8", *words, exits=0)
+        again = operator.call("train", "ddp.py", "--", "--steps", "30", *words, exits=0)
     finally:
         operator.sh("lab-1", f"rm -f {BASE}/ddp.pt")
     assert job.out.count("begins at step 0 of 8") == 4
@@ -81,8 +71,7 @@ def test_ddp_learns_and_goes_on_from_its_checkpoint(operator: Operator) -> None:
 
 
 def test_what_each_rank_is_told(operator: Operator) -> None:
-    job = operator.call("train", "tells.py", "--preflight")
-    assert job.code == 0, job.err
+    job = operator.call("train", "tells.py", "--preflight", exits=0)
     assert re.search(
         r"^preflight: passed: 4 ranks met by gloo \(torch \S+\), ", job.err, re.MULTILINE
     )
@@ -100,9 +89,8 @@ def test_row_29_a_rank_that_never_comes_is_named_and_not_those_that_waited(
     operator: Operator,
 ) -> None:
     operator.sh("lab-2", f"touch {ASLEEP}")
-    ended = operator.call("check", "--collective", "--json")
+    ended = operator.call("check", "--collective", "--json", exits=1)
     operator.sh("lab-2", f"rm {ASLEEP}")
-    assert ended.code == 1, ended.out
     found = [r for r in ended.json["results"] if r.get("level") == "error"]
     assert [r["node"] for r in found] == ["lab-2"]
     assert found[0]["detail"].startswith(
@@ -130,31 +118,24 @@ def test_nothing_is_left_of_a_detached_job_of_which_something_was_killed(
     chance = random.Random(seed)  # noqa: S311 - no secret
     victims = VICTIMS[seed % len(VICTIMS)]
     node = "lab-2" if "watched" in victims else chance.choice(["lab-1", "lab-2"])
-    ended = operator.call("train", "waits.py", "--detach", "--grace", "1")
-    assert ended.code == 0, ended.err
+    ended = operator.call("train", "waits.py", "--detach", "--grace", "1", exits=0)
     job = f"{BASE}/jobs/{ended.out.strip()}"
     logs = f"cat {job}/rank.*.log"
     wait_until(lambda: all(operator.sh(n, logs).count("up\n") == 2 for n in ("lab-1", "lab-2")))
     assert operator.sh(node, f"cd {job} && kill -9 $({victims}) && echo killed") == "killed\n"
     if "rank-exec" in victims:  # it may have been what stands by, which nobody misses
-        assert operator.call("stop").code == 0
+        operator.call("stop", exits=0)
     wait_until(lambda: operator.job_processes() == {})
 
 
 def test_row_29_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> None:
     """In the middle of the steps of DDP."""
     process = operator.start("train", "ddp.py", "--", "--steps", "1000000")
-    assert process.stdout is not None
-    assert any(line.startswith("lab-2:2 | step 100 ") for line in process.stdout)
-    operator.lab.fault("lab-2", "node-down")
-    try:
-        _, err = process.communicate(timeout=300)
-        assert process.returncode == 1, err
-        assert "ends torchrun on this node: lab-2: lost it" in err, err
+    assert any(line.startswith("lab-2:2 | step 100 ") for line in process.out)
+    with operator.fault("lab-2", "node-down"):
+        assert "ends torchrun on this node: lab-2: lost it" in process.end(exits=1).err
         left = "grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ; true"
         assert operator.sh("lab-1", left) == ""
-    finally:
-        operator.lab.undo("lab-2", "node-down")
 
 
 READS = """\
@@ -167,9 +148,8 @@ print(*((server["server_id"], device["device_id"], os.environ["DEVICE_ID"])
 
 
 def test_a_rank_reads_its_place_in_the_rank_table(operator: Operator) -> None:
-    ended = operator.setup(inventory=inventory(operator, resources={"mode": "rank-table"}))
-    assert ended.code == 0, ended.err
-    (operator.lab.directory / "reads.py").write_text(READS)
+    operator.setup(inventory=inventory(operator, resources={"mode": "rank-table"}), exits=0)
+    operator.script("reads.py", READS)
     job = operator.call("train", "reads.py")
     addresses = [str(node.address) for node in operator.lab.nodes]
     assert sorted(job.out.splitlines()) == [

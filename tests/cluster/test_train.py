@@ -29,8 +29,7 @@ def cluster(practice_cluster: Lab) -> Operator:
     """A cluster that is set up."""
     operator = Operator(practice_cluster)
     operator.wipe()
-    ended = operator.setup()
-    assert ended.code == 0, ended.err
+    operator.setup(exits=0)
     return operator
 
 
@@ -55,8 +54,7 @@ def train(operator: Operator, text: str, *args: str) -> Ended:
 
 
 def test_the_demo_trains_on_all_ranks_with_a_falling_loss(operator: Operator) -> None:
-    ended = operator.call("train", "main.py")
-    assert ended.code == 0, ended.err
+    ended = operator.call("train", "main.py", exits=0)
     losses = [float(x) for x in re.findall(r"lab-1:0 \| step .* held-out loss (\S+)", ended.out)]
     assert len(losses) > 3
     assert losses[-1] < 0.8 * losses[0]
@@ -97,10 +95,9 @@ def test_the_printed_command_starts_the_same_job_by_hand(operator: Operator) -> 
 
 def test_a_path_means_this_file_though_the_nodes_have_one_of_its_name(operator: Operator) -> None:
     here = operator.lab.directory / script(operator, "print('from here')\n", "main.py")
-    ended = operator.call("train", "./main.py", "--json")
+    ended = operator.call("train", "./main.py", "--json", exits=0)
     planned = [operator.call("train", name, "--plan").out for name in ("./main.py", "main.py")]
     here.unlink()
-    assert ended.code == 0, ended.err
     assert len(re.findall(r"lab-\d:\d+ \| from here\n", ended.err)) == 16
     copied = f"{BASE}/jobs/{ended.json['job_id']}/code/main.py"
     assert ended.json["script"] == {"path": copied, "copied_from": str(here)}
@@ -175,7 +172,7 @@ def test_item_24_the_rule_of_the_page_closes_the_listeners(operator: Operator) -
     restricted = next(block for block in blocks if "port_min_v6" in block)
     rule = next(block for block in blocks if block.startswith("nft add table"))
     path = operator.inventory("restricted.yaml", launcher=yaml.safe_load(restricted)["launcher"])
-    assert operator.setup(inventory=path).code == 0
+    operator.setup(inventory=path, exits=0)
     seen = []
     try:
         operator.on_all(_OUTSIDE)
@@ -186,7 +183,7 @@ def test_item_24_the_rule_of_the_page_closes_the_listeners(operator: Operator) -
             seen.append(re.findall(r"(lab-\d):\d+ \| port \d+ of (\w+) (\w+)", ended.err))
     finally:
         operator.on_all("nft delete table inet ascendboot; kill $(cat /run/outside); :")
-        assert operator.setup().code == 0
+        operator.setup(exits=0)
     for found, state in zip(seen, ("open", "closed"), strict=True):
         assert {(node, who) for node, who, _ in found} >= {("lab-1", "mpirun"), ("lab-2", "orted")}
         assert {how for *_, how in found} == {state}, found
@@ -208,14 +205,14 @@ def test_item_24_with_firewall_setup_closes_the_listeners(operator: Operator) ->
         again = operator.setup(inventory=path)
         operator.sh("lab-2", "nft delete table inet ascendboot_lab")  # as after a restart
         refused = train(operator, "print('never')", "--inventory", str(path))
-        checked = operator.call("check", "--inventory", str(path), "--json")
+        checked = operator.call("check", "--json", inventory=path)
         restored = operator.setup(inventory=path)
         tables = operator.on_all(_TABLES)
-        assert operator.call("reset", "--yes", "--inventory", str(path)).code == 0
+        operator.call("reset", "--yes", inventory=path, exits=0)
         left = operator.on_all(_TABLES)
     finally:
         operator.on_all("nft delete table inet others; kill $(cat /run/outside); :")
-        assert operator.setup().code == 0
+        operator.setup(exits=0)
     assert ended.code == 0, ended.err
     found = re.findall(r"(lab-\d):\d+ \| port (\d+) of (\w+) (\w+)", ended.err)
     assert {(node, who) for node, _, who, _ in found} >= {("lab-1", "mpirun"), ("lab-2", "orted")}
@@ -333,15 +330,14 @@ def test_what_changed_on_the_devices_of_a_failed_job_is_evidence(operator: Opera
     operator.lab.fault("lab-1", "net-health", device=2)
     try:
         operator.sh("lab-2", "touch /tmp/fail")
-        out, err = process.communicate(timeout=200)
+        ended = process.end(exits=3, timeout_s=200)
     finally:
         heal(operator.lab)
         operator.sh("lab-2", "rm -f /tmp/fail /tmp/runs")
-    ended = Ended(process.returncode, out, err)
     cause = ended.json["cause"]
     codes = "(A4025021 8C03A000 8C084E00)"
     alarm, *others = cause["devices"]
-    assert (ended.code, cause["rank"]) == (3, 11)
+    assert cause["rank"] == 11
     assert alarm == f"lab-2 device 3: its health is Alarm {codes}; at the start it was OK"
     assert cause["meaning"] == f"its device failed: {alarm.partition(': ')[2]}"
     assert [other.split(" during")[0].split(" as ")[0] for other in others] == [
@@ -382,9 +378,8 @@ def test_a_call_that_makes_no_sense_starts_nothing(
 
 def test_row_09_a_script_that_one_node_lacks_is_named(operator: Operator) -> None:
     operator.put("lab-1", "/workspace/little_demo/half.py", "print(1)\n", "644")
-    ended = operator.call("train", "half.py")
+    ended = operator.call("train", "half.py", exits=125)
     operator.sh("lab-1", "rm /workspace/little_demo/half.py")
-    assert ended.code == 125
     assert ended.err.splitlines()[:-1] == [
         (
             "lab-2: not ready: half.py is missing, which lab-1 has; make the folders equal, or"
@@ -394,11 +389,8 @@ def test_row_09_a_script_that_one_node_lacks_is_named(operator: Operator) -> Non
 
 
 def test_nothing_starts_where_a_device_is_not_there(operator: Operator) -> None:
-    operator.lab.fault("lab-2", "npu-missing", device=5)
-    try:
+    with operator.fault("lab-2", "npu-missing", device=5):
         ended = train(operator, "print('never')")
-    finally:
-        operator.lab.undo("lab-2", "npu-missing")
     said = "lab-2: device 5 is not there: npu-smi info lists devices 0-4,6-7; "
     report = ended.json
     assert (ended.code, report["state"], report["exit_code"]) == (125, "not_started", 125)
@@ -409,19 +401,17 @@ def test_nothing_starts_where_a_device_is_not_there(operator: Operator) -> None:
 def test_a_cluster_that_was_not_set_up_is_told_so(operator: Operator) -> None:
     other = operator.lab.directory / "never.yaml"
     other.write_text(operator.lab.inventory.read_text().replace("cluster: lab", "cluster: never"))
-    ended = operator.call("train", "main.py", "--inventory", str(other))
-    assert ended.code == 125
+    ended = operator.call("train", "main.py", inventory=other, exits=125)
     assert "was not set up from here" in ended.err
 
 
 def test_a_launcher_that_a_node_turns_away_is_not_silent(operator: Operator) -> None:
     key = f"{BASE}/trust/cluster_key"
     new = f"ssh-keygen -q -t ed25519 -N '' -f /run/new && cp -p /run/new {key}"
-    operator.sh("lab-1", f"mv {key} /run/key && {new}")
-    try:
+    with operator.changed(
+        "lab-1", f"mv {key} /run/key && {new}", f"mv -f /run/key {key}; rm /run/new*"
+    ):
         ended = train(operator, "print('ready')\n")
-    finally:
-        operator.sh("lab-1", f"mv -f /run/key {key}; rm /run/new*")
     assert ended.json["state"] == "failed"
     assert ended.code not in {0, 125}
     assert "ermission" in ended.json["message"]

@@ -48,8 +48,7 @@ def set_up(lab: Lab) -> Operator:
 @pytest.fixture
 def ready(set_up: Operator) -> Operator:
     """A cluster that is set up with certificates, or repaired."""
-    ended = set_up.setup()
-    assert ended.code == 0, ended.err
+    set_up.setup(exits=0)
     return set_up
 
 
@@ -67,10 +66,14 @@ def address(operator: Operator, name: str) -> str:
     return str(next(node.address for node in operator.lab.nodes if node.name == name))
 
 
+def login(operator: Operator, to: str = "lab-2") -> str:
+    """What a login from the primary to another node says."""
+    return operator.sh("lab-1", LOGIN.format(address=address(operator, to)))
+
+
 def changed(operator: Operator, path: Path | None = None) -> list[tuple[str, str]]:
     """Run a setup that must succeed; what it changes."""
-    ended = operator.setup(inventory=path)
-    assert ended.code == 0, ended.err
+    ended = operator.setup(inventory=path, exits=0)
     return [(node, step) for node, step, _ in ended.outcomes("changed")]
 
 
@@ -174,17 +177,17 @@ def test_a_forged_host_is_refused_by_the_primary(ready: Operator, prepare: str, 
     certificate = ready.sh("lab-3", f"cat {BASE}/sshd/host_key-cert.pub")
     ready.put("lab-2", "/run/stolen-cert.pub", certificate, "644")
     stolen = ready.sh("lab-3", f"cat {BASE}/sshd/host_key")
-    assert ready.sh("lab-1", LOGIN.format(address=where)) == "in\n"
+    assert login(ready) == "in\n"
     script = _FORGE.format(prepare=prepare.format(address=where))
     ready.lab.exec("lab-2", ["bash", "-c", script], input=stolen.encode())
     try:
-        answer = ready.sh("lab-1", LOGIN.format(address=where))
+        answer = login(ready)
     finally:
         ready.sh("lab-2", "kill $(cat /run/forged/pid)")
     assert says in answer
     assert "in\n" not in answer.splitlines(keepends=True)
     assert changed(ready) == [("lab-2", "sshd")]
-    assert ready.sh("lab-1", LOGIN.format(address=where)) == "in\n"
+    assert login(ready) == "in\n"
 
 
 def test_only_a_certificate_for_this_cluster_opens_a_node(ready: Operator) -> None:
@@ -234,13 +237,11 @@ def test_an_expired_certificate_of_the_primary_is_refused_and_renewed(ready: Ope
     document = json.loads(kept.read_text())  # what setup noted, when the years have gone by
     document["nodes"]["lab-1"]["expires"]["trust/cluster_key-cert.pub"] = 1577923200.0
     kept.write_text(json.dumps(document))
-    answer = ready.sh("lab-1", LOGIN.format(address=address(ready, "lab-2")))
+    answer = login(ready)
     assert "Permission denied (publickey)" in answer
-    job = ready.call("train", "main.py")
-    assert job.code == 125
+    job = ready.call("train", "main.py", exits=125)
     assert "trust/cluster_key-cert.pub has expired" in job.err
-    ended = ready.setup()
-    assert ended.code == 0
+    ended = ready.setup(exits=0)
     [detail] = ended.details("changed")
     assert detail.startswith("trust/cluster_key-cert.pub expired ")
     assert changed(ready) == []
@@ -252,7 +253,7 @@ def test_an_expired_host_certificate_is_refused_and_renewed(ready: Operator) -> 
     text = signed(ready, "lab-2", f"{BASE}/sshd/host_key", *options, ca="host_ca")
     ready.put("lab-2", f"{BASE}/sshd/host_key-cert.pub", text, "644")
     ready.sh("lab-2", f"kill -HUP $(cat {BASE}/sshd/sshd.pid)")
-    answer = ready.sh("lab-1", LOGIN.format(address=where))
+    answer = login(ready)
     assert answer.splitlines()[-1] == "Host key verification failed."
     assert changed(ready) == [("lab-2", "sshd/host_key-cert.pub")]
     assert changed(ready) == []
@@ -286,13 +287,12 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
     assert operator.on_all(question) == before
     assert not (tmp_path / ".ascendboot/clusters/lab/ca").exists()
 
-    assert operator.call("stop", "--inventory", str(path), "--grace", "0.5").code == 0
+    operator.call("stop", "--grace", "0.5", inventory=path, exits=0)
     taken = second("--take-over")
     assert taken.code == 0, taken.err
     assert second().outcomes("changed") == []
-    assert operator.setup(inventory=path).code == 1
-    login = LOGIN.format(address=address(operator, "lab-2"))
-    assert operator.sh("lab-1", login).splitlines()[-1] == "in"
+    operator.setup(inventory=path, exits=1)
+    assert login(operator).splitlines()[-1] == "in"
 
 
 def test_from_pinned_to_certificates_and_back_leaves_nothing_of_the_former(
@@ -306,7 +306,7 @@ def test_from_pinned_to_certificates_and_back_leaves_nothing_of_the_former(
     assert before["lab-2"] == ["sshd/host_key", "trust/authorized_keys"]
     known = operator.sh("lab-1", f"cut -d' ' -f1 {BASE}/trust/known_hosts").split()
     assert known == [f"[{address(operator, name)}]:12345" for name in names]
-    (operator.lab.directory / "job.py").write_text("print('hello')\n")
+    operator.script("job.py", "print('hello')\n")
     job = operator.call("train", "job.py")
     assert (job.code, job.out.count("| hello")) == (0, 3), job.err
     assert ("lab-2", "sshd") in changed(operator)
@@ -348,8 +348,7 @@ def left_the_inventory(operator: Operator, trust: str) -> Path:
     operator.on_all(COPY)
     two = inventory(operator, nodes=2, ssh=ssh)
     for verb in ("setup", "check"):
-        ended = operator.call(verb, "--inventory", str(two), "--json")
-        assert ended.code == 0, ended.err
+        ended = operator.call(verb, "--json", inventory=two, exits=0)
         named = [r for r in ended.json["results"] if r["step"] == "node-left"]
         assert [(r["node"], r["level"]) for r in named] == [("lab-3", "warning")]
         assert "reset --node lab-3" in named[0]["detail"]
@@ -360,24 +359,21 @@ def assert_no_trust(operator: Operator) -> None:
     """Neither side can log in to the other, even with copies of all former files."""
     operator.sh("lab-3", COMES_BACK)
     unchecked = LOGIN.replace("-o LogLevel", f"{UNCHECKED} -o LogLevel")
-    to_left = {"address": address(operator, "lab-3")}
-    assert operator.sh("lab-1", LOGIN.format(**to_left)).splitlines()[-1] != "in"
-    plain = unchecked.format(**to_left).replace(
+    assert login(operator, "lab-3").splitlines()[-1] != "in"
+    plain = unchecked.format(address=address(operator, "lab-3")).replace(
         "-o LogLevel", "-o HostKeyAlgorithms=ssh-ed25519 -o LogLevel"
     )
     assert DENIED in operator.sh("lab-1", plain)
     for name in ("lab-1", "lab-2"):
         with_old = OLD_KEY.format(address=address(operator, name))
         assert DENIED in operator.sh("lab-1", with_old), name
-    to_other = LOGIN.format(address=address(operator, "lab-2"))
-    assert operator.sh("lab-1", to_other).splitlines()[-1] == "in"
+    assert login(operator).splitlines()[-1] == "in"
 
 
 @pytest.mark.parametrize("trust", ["ca", pytest.param("pinned", marks=LONG)])
 def test_hostile_7_a_node_that_left_is_named_and_taken_back(operator: Operator, trust: str) -> None:
     two = left_the_inventory(operator, trust)
-    done = operator.call("reset", "--node", "lab-3", "--inventory", str(two), "--yes", "--json")
-    assert done.code == 0, done.err
+    done = operator.call("reset", "--node", "lab-3", "--yes", "--json", inventory=two, exits=0)
     assert ("lab-3", "sshd", "changed") in done.outcomes("changed")
     assert operator.sh("lab-3", f"ls {BASE} 2>&1; pgrep -f {BASE}/[s]shd; true").count("\n") == 1
     assert_no_trust(operator)
@@ -389,22 +385,16 @@ def test_hostile_7_a_node_that_left_is_named_and_taken_back(operator: Operator, 
 def test_hostile_7_a_node_that_left_and_is_gone_is_forgotten(operator: Operator) -> None:
     two = left_the_inventory(operator, "ca")
     flags = ("--inventory", str(two), "--yes", "--json")
-    operator.lab.fault("lab-3", "no-sshd")
-    try:
+    with operator.fault("lab-3", "no-sshd"):
         gone = operator.call("reset", "--node", "lab-3", *flags)
         assert (gone.code, gone.outcomes("changed")) == (4, [])
         assert "reset --node lab-3 --forget" in gone.err
-        forgotten = operator.call("reset", "--node", "lab-3", "--forget", *flags)
-        assert forgotten.code == 0, forgotten.err
-    finally:
-        operator.lab.undo("lab-3", "no-sshd")
+        operator.call("reset", "--node", "lab-3", "--forget", *flags, exits=0)
     assert_no_trust(operator)
-    assert operator.call("reset", "--node", "lab-3", *flags).code == 2
+    operator.call("reset", "--node", "lab-3", *flags, exits=2)
 
-    one = operator.call("reset", "--node", "lab-2", *flags)
-    assert one.code == 0, one.err
+    one = operator.call("reset", "--node", "lab-2", *flags, exits=0)
     assert {node for node, *_ in one.outcomes("changed")} == {"lab-2"}
-    again = operator.setup(inventory=two)
-    assert again.code == 0, again.err
+    again = operator.setup(inventory=two, exits=0)
     assert ("lab-2", "sshd", "changed") in again.outcomes("changed")
     assert "trust/cluster_key" not in {step for _, step, _ in again.outcomes("changed")}

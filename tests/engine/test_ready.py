@@ -19,7 +19,7 @@ from ascendboot.supervise.core import Launch
 from ascendboot.transport.api import Command
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import replace
-from tests.fake_transport import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport, framed
 from tests.unit.checks import well
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
@@ -27,11 +27,6 @@ TWO = replace(well.TWO, code_path="/data")
 TABLE = (Path(__file__).parents[1] / "data/npu-smi-info/A2-24.1/usual.txt").read_text()
 ROOM = "Avail Inodes IFree Mounted on\n{} 500000 400000 /\n"
 GB = 1000**3
-
-
-def sections(**parts: str) -> str:
-    told = [f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in parts.items()]
-    return "".join(told) + "@@ end 0 0\n\n"
 
 
 class Server:
@@ -43,7 +38,6 @@ class Server:
         self.work = {
             "lacks": "",
             "data": "",
-            "opening": "",
             "packages": "python 3.10.4\nuses torch\ntorch 2.3.1\n",
             "jobs": "",
             "sshd": "7",
@@ -62,10 +56,13 @@ class Server:
             case ("date", *_):
                 return "1700000000.5\n"
             case (_, _, script, *_):
-                work = sections(**self.work).replace("@@ opening 0", f"@@ opening {self.script}")
-                asked = {WORK: work, HOST: sections(**self.host)}
-                own_or_code = self.own if "ssh-keygen" in script else "present\0sums\0end\n"
-                return asked.get(script, own_or_code)
+                parts: dict[str, Any] = {
+                    WORK: {**self.work, "opening": (self.script, b"")},
+                    HOST: self.host,
+                }
+                if script in parts:
+                    return Answer(framed(parts[script]))
+                return self.own if "ssh-keygen" in script else "present\0sums\0end\n"
             case _:
                 return None
 

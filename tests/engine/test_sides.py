@@ -14,7 +14,7 @@ from ascendboot.transport.api import Command
 from ascendboot.value import replace
 from tests.engine import simulated
 from tests.engine.simulated import BASE, SimulatedNode, Simulation, changed, details, running
-from tests.fake_transport import Answer
+from tests.fake_transport import Answer, framed
 from tests.unit.checks import well
 
 OF_RANKS = {
@@ -161,9 +161,8 @@ def test_a_container_that_is_no_longer_named_is_reset_first(status: str, found: 
     cluster.former = {node.name: node for node in cluster.cluster.nodes}
     inspected = f"{'a' * 64} {status} image"
     parts = {"docker": "/usr/bin/docker", "docker/inspect": inspected, "docker/bash": ""}
-    answer = "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in parts.items())
     for node in cluster.nodes:
-        node.broken["look for the container"] = Answer(f"{answer}@@ end 0 0\n\n")
+        node.broken["look for the container"] = Answer(framed(parts))
     plain = tuple(replace(node, container=None) for node in cluster.cluster.nodes)
     cluster.cluster = replace(cluster.cluster, nodes=plain)
     assert {r.detail for r in cluster.check().results if "still runs" in r.detail} == found

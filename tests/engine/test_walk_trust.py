@@ -133,15 +133,6 @@ def test_a_certificate_that_expires_soon_is_renewed(monkeypatch: pytest.MonkeyPa
     assert changes(cluster.walk()) == []
 
 
-def test_a_plan_says_when_certificates_expire() -> None:
-    cluster = Simulation.of(2, trust="ca")
-    cluster.walk()
-    cluster.authority = authority(signs=False)
-    report = cluster.walk(planning=True)
-    told = {(r.node, r.detail) for r in report.results if r.step.endswith("-cert.pub")}
-    assert told == {("lab-1", "expires in 399 days"), ("lab-2", "expires in 399 days")}
-
-
 def test_a_certificate_that_the_sshd_has_not_loaded_is_loaded() -> None:
     cluster = Simulation.of(2, trust="ca")
     cluster.walk()

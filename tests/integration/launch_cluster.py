@@ -23,7 +23,7 @@ from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, Login
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
-from ascendboot.model.job import JobReport
+from ascendboot.model.job import FirstFailure, JobCause, JobReport
 from ascendboot.setup.cluster_plan import rendered
 from ascendboot.transport.api import Command, Result
 
@@ -137,6 +137,18 @@ class Screenful:
         return [
             line.removeprefix(start) for line in self.shown.split(b"\n") if line.startswith(start)
         ]
+
+
+def cause_of(report: JobReport) -> JobCause:
+    """Why a job failed, which must be known."""
+    assert report.cause is not None
+    return report.cause
+
+
+def failure_of(report: JobReport) -> FirstFailure:
+    """The rank that failed first, which must be known."""
+    assert report.first_failure is not None
+    return report.first_failure
 
 
 def processes_of(job_id: str) -> list[int]:

@@ -28,10 +28,7 @@ exit "$code"
 class Local(Launcher):
     """Starts ranks on the primary."""
 
-    traits = Traits(
-        kind="local",
-        rank_variables=("LOCAL_NUMBER", "LOCAL_INDEX", "LOCAL_COUNT"),
-    )
+    traits = Traits(kind="local", rank_variables=("LOCAL_NUMBER", "LOCAL_INDEX", "LOCAL_COUNT"))
 
     def command(
         self, job: LaunchRequest, program: Sequence[str], node_rank: int

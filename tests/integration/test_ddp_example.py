@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.model.cluster import CheckpointRules
-from ascendboot.supervise.checkpoints import Checkpoint, Found, checkpoint_query, newest
-from tests.here import Here
+from ascendboot.supervise.checkpoints import Checkpoint, Found
+from tests.here import resumes_from
 from tests.needs import with_torch
 
 pytestmark = pytest.mark.integration
@@ -51,10 +50,9 @@ def test_a_job_that_resumes_with_fewer_ranks_has_the_losses_of_one_that_was_not_
     kept = ("--checkpoint", str(tmp_path / "kept/ddp-STEP.pt"))
     undisturbed = losses(train(python, 1, "--steps", "40"))
     before = losses(train(python, 4, "--steps", "20", *kept))
-    rules = CheckpointRules(kind="torch", dir=str(tmp_path / "kept"))
-    fact = checkpoint_query(rules)
-    found = newest({"n1": fact.parse(Here(tmp_path)(fact.command).to(fact.command))}, rules)
-    assert found == Found(Checkpoint(20, f"{tmp_path}/kept/ddp-20.pt", ("n1",)))
+    assert resumes_from(tmp_path / "kept", "torch") == Found(
+        Checkpoint(20, f"{tmp_path}/kept/ddp-20.pt", ("n1",))
+    )
 
     printed = train(python, 2, "--steps", "40", *kept, ASCENDBOOT_RESUME_STEP="20")
 

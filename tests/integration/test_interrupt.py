@@ -50,11 +50,7 @@ def pressed(inventory: Path, mute: socket.socket, *words: str, presses: int) -> 
     """The exit code and messages of a program that is interrupted while it connects."""
     command = [sys.executable, "-c", PATIENT, *words, "-i", str(inventory)]
     with subprocess.Popen(
-        command,
-        cwd=inventory.parent,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
+        command, cwd=inventory.parent, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as call:
         assert call.stderr is not None
         try:

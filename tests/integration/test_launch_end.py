@@ -16,12 +16,7 @@ import pytest
 from ascendboot.errors import CommandError, NodeError, UnreachableError
 from ascendboot.jobs.follow import Timeouts
 from ascendboot.jobs.start import discard, prepare
-from ascendboot.jobs.stop import (
-    Survivor,
-    Terminated,
-    terminate_launcher,
-    terminate_processes,
-)
+from ascendboot.jobs.stop import Survivor, Terminated, terminate_launcher, terminate_processes
 from ascendboot.launch.plan import LaunchPlan, rank_log
 from ascendboot.model.job import JobReport
 from ascendboot.templates import script as shell_script

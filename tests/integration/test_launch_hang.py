@@ -19,7 +19,7 @@ from ascendboot.launch.events import NodeSample
 from ascendboot.model.job import CauseKind, JobState
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import Command, Effect
-from tests.integration.launch_cluster import LocalCluster, Screenful
+from tests.integration.launch_cluster import LocalCluster, Screenful, cause_of
 
 pytestmark = pytest.mark.integration
 
@@ -115,8 +115,7 @@ def test_the_rank_that_was_elsewhere_when_the_job_failed_is_the_cause(
 ) -> None:
     plan = cluster.job(LATE)
     report = cluster.run(plan)
-    cause, folder = report.cause, cluster.runs / plan.job_id
-    assert cause is not None
+    cause, folder = cause_of(report), cluster.runs / plan.job_id
     assert (cause.kind, cause.ranks, cause.unsure) == (CauseKind.LEFT, (1,), "")
     assert cause.why == (
         "it was in load (main.py:6) when the job was ended; ranks 0,3 were in a collective"
@@ -140,8 +139,7 @@ def test_without_py_spy_the_ends_of_ranks_take_no_longer_and_nobody_is_named(
 ) -> None:
     plan = cluster.job(LATE, python=str(python))
     report = cluster.run(plan)
-    cause = report.cause
-    assert cause is not None
+    cause = cause_of(report)
     assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (0, 1, 3))
     text = (cluster.runs / plan.job_id / "rank.1.stack").read_text()
     assert text.startswith("rank 1 ")
@@ -159,8 +157,7 @@ def test_a_py_spy_that_hangs_delays_the_end_of_a_job_by_a_second(
     assert report.duration_s < 15
     lines = (cluster.runs / plan.job_id / "rank.3.stack").read_text().splitlines()
     assert [lines[0][:7], *lines[-3:]] == ["rank 3 ", "spy 124", "|", "end"]
-    assert report.cause is not None
-    assert report.cause.kind is CauseKind.ONE_OF
+    assert cause_of(report).kind is CauseKind.ONE_OF
 
 
 def test_silent_busy_ranks_are_reported_and_continue(cluster: LocalCluster, python: Path) -> None:

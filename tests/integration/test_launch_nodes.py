@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.jobs.start import start_detached
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import HEAD, Screenful
 from tests.integration.two_nodes import SECOND, TwoNodes
@@ -90,9 +89,7 @@ time.sleep(600)
 )
 def test_a_detached_job_ends_when_a_process_is_killed(two: TwoNodes, node: str, pids: str) -> None:
     made = two.job(HEAD + "print('up')\ntime.sleep(600)")
-    start_detached(made, two.transports, forks=4)
-    logs = f"cat {made.job_folder}/rank.*.log"
-    wait_until(lambda: all(two.on(name, logs).count("up") == 2 for name in two.transports))
+    two.start_until_up(made)
     two.on(node, f"cd {made.job_folder} && kill -9 {pids}")
     wait_until(lambda: two.processes_of(made) == "")
     # By what stands beside each rank, or by what stood beside mpirun.

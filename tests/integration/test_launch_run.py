@@ -20,6 +20,7 @@ from tests.integration.launch_cluster import (
     LocalCluster,
     LocalTransport,
     Screenful,
+    cause_of,
     processes_of,
 )
 
@@ -141,10 +142,9 @@ if rank == 1:
     log = cluster.runs / plan.job_id / "rank.1.log"
     failure = FirstFailure(**asdict(end(1, 3)), message="one\nstep 2 loss nan", log=str(log))
     assert bare(report.first_failure) == (failure,)
-    assert report.cause is not None
-    assert report.cause.source == "rank.1.plog/debug/plog/plog-7_20260102030405.log"
-    assert "Aicore kernel execute failed" in report.cause.words
-    assert "was nan from step 2 on" in report.cause.losses[0]
+    assert cause_of(report).source == "rank.1.plog/debug/plog/plog-7_20260102030405.log"
+    assert "Aicore kernel execute failed" in cause_of(report).words
+    assert "was nan from step 2 on" in cause_of(report).losses[0]
     assert Path(plan.job_folder, "rank.1.plog").stat().st_mode & 0o777 == 0o700
     assert bare(report.ranks[0])[0] in (end(0, 143, 15), end(0, None))
     assert not processes_of(plan.job_id)
@@ -169,8 +169,7 @@ while not told.exists():
 raise ConnectionResetError(104, "Connection reset by peer")
 """
     report = cluster.run(cluster.job(script))
-    cause = report.cause
-    assert cause is not None
+    cause = cause_of(report)
     assert (cause.rank, cause.words, cause.source) == (0, "ValueError: loss is nan", "rank.0.log")
     assert cause.followed == (Followed((1,), "the connection to another rank broke"),)
     assert cause.unsure == ""
@@ -187,9 +186,8 @@ def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
     report = cluster.run(plan, screen)
     assert (report.state, report.exit_code) == (JobState.FAILED, 137)
     assert asdict(*bare(report.first_failure)).items() >= asdict(end(1, 137, 9)).items()
-    assert report.cause is not None
-    assert (report.cause.rank, report.cause.unsure) == (1, "")
-    assert report.cause.meaning.startswith("SIGKILL from outside")
+    assert (cause_of(report).rank, cause_of(report).unsure) == (1, "")
+    assert cause_of(report).meaning.startswith("SIGKILL from outside")
     assert screen.of(1) == [b"x"]
     assert not processes_of(plan.job_id)
 
@@ -199,8 +197,7 @@ def test_a_kill_while_memory_ran_out_is_named(cluster: LocalCluster) -> None:
     fewer = "open(os.path.dirname(os.getcwd()) + '/memory', 'w').write('oom_kill -1\\n')"
     kill = f"if rank == 1:\n    {fewer}\n    os.kill(os.getpid(), 9)\n"
     report = cluster.run(cluster.job(HEAD + kill + FOR_EVER))
-    assert report.cause is not None
-    assert report.cause.meaning == (
+    assert cause_of(report).meaning == (
         "SIGKILL, while the kernel ended processes of this node because memory ran out"
     )
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import UnreachableError
-from ascendboot.jobs.start import start_detached
 from ascendboot.model.job import CauseKind, JobState
-from tests.integration.launch_cluster import HEAD, LocalTransport, Screenful
+from tests.integration.launch_cluster import HEAD, LocalTransport, Screenful, cause_of, failure_of
 from tests.integration.test_launch_hang import LATE, SPY
 from tests.integration.two_nodes import TwoNodes
 from tests.waiting import wait_until
@@ -73,8 +72,7 @@ def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
     fails = "if rank == 2:\n    print('no'); sys.exit(3)\n"
     made = two.torchrun_job(python, HEAD + stubborn + fails + FOR_EVER)
     report = two.run(made, Screenful())
-    assert report.first_failure is not None
-    failure = report.first_failure
+    failure = failure_of(report)
     assert (report.state, report.exit_code, failure.message) == (JobState.FAILED, 3, "no")
     assert (failure.rank, failure.node, failure.device) == (2, "lab-2", 6)
     assert [end.exit_code for end in report.ranks][1:3] == [143, 3]
@@ -100,8 +98,7 @@ def test_each_node_leaves_the_stacks_of_its_ranks_before_torchrun_ends_them(
     left = two.on("lab-2", f"cd {made.job_folder} && ls -A | grep stack")
     assert left.split() == [".stacks", "rank.3.stack"]
     assert two.processes_of(made) == ""
-    assert report.cause is not None
-    assert (report.cause.kind, report.cause.ranks) == (CauseKind.LEFT, (1,))
+    assert (cause_of(report).kind, cause_of(report).ranks) == (CauseKind.LEFT, (1,))
 
 
 def test_a_cause_that_only_the_error_file_has(two: TwoNodes, python: Path) -> None:
@@ -118,12 +115,10 @@ main()
 """
     made = two.torchrun_job(python, source)
     report = two.run(made, Screenful())
-    cause = report.cause
-    assert cause is not None
+    cause = cause_of(report)
     assert (cause.rank, cause.nodes, cause.words) == (2, ("lab-2",), "ValueError: loss is nan")
     assert (cause.source, cause.device) == ("error file", 6)
-    assert report.first_failure is not None
-    assert report.first_failure.rank == 2
+    assert failure_of(report).rank == 2
     assert two.processes_of(made) == ""
 
 
@@ -166,8 +161,7 @@ if rank == 3:
         transport.close()
 
     assert (report.state, report.exit_code) == (JobState.FAILED, 1)
-    assert report.cause is not None
-    assert report.cause.rank == 3
+    assert cause_of(report).rank == 3
     assert (again.count("lab-1"), again.count("lab-2")) == (3, 3)
     for rank in range(4):
         node = f"lab-{1 + rank // 2}"
@@ -179,17 +173,14 @@ if rank == 3:
 def test_a_rank_killed_with_its_wrapper_is_named_by_torchrun(two: TwoNodes, python: Path) -> None:
     made = two.torchrun_job(python, HEAD + "if rank == 1:\n    os.killpg(0, 9)\n" + FOR_EVER)
     report = two.run(made, Screenful())
-    assert report.first_failure is not None
-    assert (report.exit_code, report.first_failure.rank) == (137, 1)
+    assert (report.exit_code, failure_of(report).rank) == (137, 1)
     assert two.processes_of(made) == ""
 
 
 def test_the_job_ends_when_launcher_and_supervisor_are_killed(two: TwoNodes, python: Path) -> None:
     """Nothing else would end the ranks; they notice it themselves."""
     made = two.torchrun_job(python, HEAD + FOR_EVER)
-    start_detached(made, two.transports, forks=4)
-    logs = f"cat {made.job_folder}/rank.*.log"
-    wait_until(lambda: all(two.on(name, logs).count("up") == 2 for name in ("lab-1", "lab-2")))
+    two.start_until_up(made)
     pids = "$(grep -E '^(launcher|supervisor) . pid' events | cut -d' ' -f4)"
     two.on("lab-1", f"cd {made.job_folder} && kill -9 {pids}")
     wait_until(lambda: two.processes_of(made) == "")

@@ -15,7 +15,13 @@ from ascendboot.jobs.output import ROOM
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.transport.api import Command, Result
-from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful, processes_of
+from tests.integration.launch_cluster import (
+    LocalCluster,
+    LocalTransport,
+    Screenful,
+    failure_of,
+    processes_of,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -125,6 +131,5 @@ def test_a_closed_reader_does_not_end_the_job(cluster: LocalCluster) -> None:
 
     assert (report.state, report.exit_code) == (JobState.FAILED, 5)
     assert "could not show the output any longer: its reader is gone; see the logs" in report.notes
-    assert report.first_failure is not None
-    log = cluster.runs / f"rank.{report.first_failure.rank}.log"
+    log = cluster.runs / f"rank.{failure_of(report).rank}.log"
     assert log.read_bytes() == b"one\ntwo\n"

@@ -12,7 +12,7 @@ from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.launch.launchers import LAUNCHERS
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
-from tests.integration.launch_cluster import LocalCluster, Screenful
+from tests.integration.launch_cluster import LocalCluster, Screenful, failure_of
 from tests.integration.launcher_local import LAUNCHER
 from tests.waiting import wait_until
 
@@ -44,8 +44,7 @@ def test_a_rank_that_fails_is_named_with_its_exit_code(cluster: LocalCluster) ->
     source = "import os, sys, time\nos.environ['RANK'] == '1' and sys.exit(3)\ntime.sleep(600)"
     report = cluster.run(cluster.job(source, launcher=CHOICE), Screenful())
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
-    assert report.first_failure is not None
-    assert (report.first_failure.rank, report.first_failure.exit_code) == (1, 3)
+    assert (failure_of(report).rank, failure_of(report).exit_code) == (1, 3)
 
 
 def test_it_is_stopped(cluster: LocalCluster) -> None:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.model.cluster import CheckpointKind, CheckpointRules
-from ascendboot.supervise.checkpoints import Checkpoint, Found, checkpoint_query, newest
-from tests.here import Here
+from ascendboot.supervise.checkpoints import Checkpoint, Found
+from tests.here import resumes_from
 from tests.unit.ranktable.examples import v10
 
 pytestmark = [
@@ -107,13 +106,6 @@ def steps_of(output: str) -> dict[int, tuple[float, float]]:
     """The loss and the held-out loss by step."""
     form = r"^step +(\d+)/40  loss (\S+)  held-out loss (\S+)"
     return {int(s): (float(a), float(b)) for s, a, b in re.findall(form, output, re.MULTILINE)}
-
-
-def resumes_from(folder: Path, kind: CheckpointKind) -> Found:
-    """What is found in the folder of this machine."""
-    rules = CheckpointRules(kind=kind, dir=str(folder))
-    fact = checkpoint_query(rules)
-    return newest({"n1": fact.parse(Here(folder)(fact.command).to(fact.command))}, rules)
 
 
 def test_a_job_that_resumes_with_fewer_ranks_has_the_losses_of_one_that_was_not_disturbed(

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
-from dataclasses import dataclass, field
 
 import pytest
 
 from ascendboot.errors import CommandError
 from ascendboot.transport.login_session import SessionStream, SshTransport
+from tests.integration.launch_cluster import Screenful
 from tests.integration.real_sshd import Bench, Sshd, bash, read
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
-
-
-@dataclass
-class Sink:
-    """Keeps the output and lets a test wait for it."""
-
-    parts: list[bytes] = field(default_factory=list)
-    came: threading.Condition = field(default_factory=threading.Condition)
-
-    def __call__(self, data: bytes) -> None:
-        with self.came:
-            self.parts.append(data)
-            self.came.notify_all()
-
-    def wait_for(self, expected: bytes) -> None:
-        with self.came:
-            assert self.came.wait_for(lambda: b"".join(self.parts) == expected, 15), self.parts
 
 
 def has_ended(stream: SessionStream) -> bool:
@@ -45,12 +27,12 @@ def test_output_comes_while_the_command_runs_and_the_close_ends_it(
 ) -> None:
     (server.home / ".bashrc").write_text("echo noise from a start-up file\n")
     end = server.folder / "ended"
-    sink = Sink()
+    sink = Screenful()
     stream = transport.stream(bash(f"echo one; cat >/dev/null; echo two; echo >{end}"), sink)
     sink.wait_for(b"one\n")
     assert transport.run(bash("echo meanwhile")).text == "meanwhile\n"
     stream.close()
-    sink.wait_for(b"one\ntwo\n")
+    assert sink.shown == b"one\ntwo\n"
     assert end.exists()
     assert transport.executions == 2
 
@@ -81,7 +63,7 @@ def test_unread_output_stays_on_the_node(transport: SshTransport, server: Sshd) 
 
 def test_the_close_of_a_connection_ends_its_streams(transport: SshTransport, server: Sshd) -> None:
     end = server.folder / "ended"
-    transport.stream(bash(f"cat >/dev/null; echo >{end}"), Sink())
+    transport.stream(bash(f"cat >/dev/null; echo >{end}"), Screenful())
     transport.close()
     wait_until(end.exists)
 
@@ -106,25 +88,25 @@ def test_large_output_arrives_complete_and_fast(transport: SshTransport) -> None
 
 
 def test_stderr_does_not_delay_stdout(transport: SshTransport) -> None:
-    sink = Sink()
+    sink = Screenful()
     noisy = bash("head -c 20000000 /dev/zero >&2; echo last words >&2; echo done")
     stream = transport.stream(noisy, sink)
     assert has_ended(stream)
-    sink.wait_for(b"done\n")
+    assert sink.shown == b"done\n"
     assert stream._session.stderr.endswith(b"\0last words\n")
 
 
 def test_a_stream_ends_when_its_server_dies(transport: SshTransport, server: Sshd) -> None:
-    sink = Sink()
-    stream = transport.stream(bash("echo one; cat"), sink)
-    sink.wait_for(b"one\n")
+    heard: list[bytes] = []
+    stream = transport.stream(bash("echo one; cat"), heard.append)
+    wait_until(lambda: heard == [b"one\n"])
     for pid in server.sessions():
         os.kill(pid, 9)
     assert has_ended(stream)
-    assert sink.parts == [b"one\n", b""]
+    assert heard == [b"one\n", b""]
 
 
 def test_a_login_that_ends_early_gives_no_stream(bench: Bench) -> None:
     transport = bench.open(bench.node(bench.server("ForceCommand echo no; exit 4")))
     with pytest.raises(CommandError, match=r'n1: could not try it: .*exit 4 after "no"'):
-        transport.stream(bash("echo one"), Sink())
+        transport.stream(bash("echo one"), Screenful())

@@ -76,6 +76,12 @@ class TwoNodes:
         script = f"grep -lszxF ASCENDBOOT_JOB_ID={made.job_id} /proc/[0-9]*/environ; :"
         return "".join(self.on(node, script, check=True) for node in nodes or self.transports)
 
+    def start_until_up(self, made: LaunchPlan) -> None:
+        """Start a job that nobody follows, and wait until all ranks say that they are up."""
+        start_detached(made, self.transports, forks=4)
+        logs = f"cat {made.job_folder}/rank.*.log"
+        wait_until(lambda: all(self.on(node, logs).count("up") == 2 for node in self.transports))
+
     def left_alone(self, made: LaunchPlan, folder: Path) -> JobReport:
         """What `status` says of a job that nobody followed, once its launcher is gone."""
         started = datetime.now(timezone.utc).isoformat()

@@ -33,6 +33,8 @@ class Traits(Value, kw_only=True):
     """ascendboot starts it on every node; otherwise on the primary, and it reaches the others."""
     sets_meeting: bool = False
     """It always needs MASTER_ADDR and MASTER_PORT, and gives them to the ranks itself."""
+    control_variables: tuple[str, ...] = ()
+    """Variables that it gets from the environment of ascendboot."""
     loads_libraries: bool = False
     """It loads libraries of the ranks, so it gets their LD_LIBRARY_PATH and PYTHONPATH."""
     ssh_shim: bool = False

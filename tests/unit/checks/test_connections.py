@@ -61,6 +61,10 @@ def touches(ping: PingProbe, node: str = "lab-2", device: int = 3) -> bool:
     return is_device(ping.source, node, device) or is_device(ping.target, node, device)
 
 
+def lost_where(fails: Callable[[PingProbe], bool]) -> Pinged:
+    return lambda ping: LOST if fails(ping) else WELL
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
 @pytest.mark.parametrize("coverage", COVERAGES)
 def test_no_failure_is_no_finding(count: int, coverage: Coverage) -> None:
@@ -70,14 +74,11 @@ def test_no_failure_is_no_finding(count: int, coverage: Coverage) -> None:
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize("coverage", COVERAGES[1:])
 def test_a_dead_device_is_one_finding(count: int, coverage: Coverage) -> None:
-    def pinged(ping: PingProbe) -> Answer[Ping]:
-        return LOST if touches(ping) else WELL
-
     pattern = (
         "mesh-device-cut-off error lab-2: device 3 (198.19.2.3) reaches no other device and is "
         f"reached by none: … pings failed, 3 packets transmitted, 0 received. {LOOK}."
     )
-    assert well.alike(well.only(findings(count, pinged, coverage=coverage)), pattern)
+    assert well.alike(well.only(findings(count, lost_where(touches), coverage=coverage)), pattern)
 
 
 def test_a_link_that_is_down_is_named_in_the_words_of_the_tool() -> None:
@@ -113,8 +114,7 @@ def test_a_link_that_is_down_is_named_in_the_words_of_the_tool() -> None:
 def test_one_direction_of_a_device_and_a_whole_node_are_one_finding(
     fails: Callable[[PingProbe], bool], pattern: str
 ) -> None:
-    [finding] = findings(4, lambda ping: LOST if fails(ping) else WELL)
-    assert well.alike(finding, pattern)
+    assert well.alike(well.only(findings(4, lost_where(fails))), pattern)
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -165,18 +165,14 @@ def test_a_single_failure_has_both_ends_and_a_late_answer_is_a_failure() -> None
 
 
 def test_of_many_failures_between_two_nodes_the_first_is_named() -> None:
-    def pinged(ping: PingProbe) -> Answer[Ping]:
-        return LOST if (ping.source.node, ping.target.node) == ("lab-1", "lab-2") else WELL
-
-    [finding] = findings(3, pinged, coverage="all-pairs")
+    lost = lost_where(lambda ping: (ping.source.node, ping.target.node) == ("lab-1", "lab-2"))
+    [finding] = findings(3, lost, coverage="all-pairs")
     assert "; 63 more pings from lab-1 to lab-2 failed. " in finding
 
 
 def test_two_dead_devices_are_two_findings() -> None:
-    def pinged(ping: PingProbe) -> Answer[Ping]:
-        return LOST if touches(ping) or touches(ping, "lab-3", 5) else WELL
-
-    assert [finding.split(": ")[0] for finding in findings(4, pinged)] == [
+    lost = lost_where(lambda ping: touches(ping) or touches(ping, "lab-3", 5))
+    assert [finding.split(": ")[0] for finding in findings(4, lost)] == [
         "mesh-device-cut-off error lab-2",
         "mesh-device-cut-off error lab-3",
     ]

@@ -15,21 +15,10 @@ from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Cluster, Device, Product
 from ascendboot.value import replace
 from tests.unit.checks import well
-from tests.unit.checks.well import (
-    alike,
-    cluster,
-    facts,
-    found,
-    network,
-    networks,
-    node,
-    npus,
-    second,
-)
 
 WITHOUT_5 = {
-    **npus(0, 1, 2, 3, 4, 6, 7),
-    "device_networks": Answered(tuple(network(2, i) for i in range(8) if i != 5)),
+    **well.npus(0, 1, 2, 3, 4, 6, 7),
+    "device_networks": Answered(tuple(well.network(2, i) for i in range(8) if i != 5)),
 }
 NINE = tuple(range(9))
 
@@ -39,13 +28,14 @@ def mapped(*names: str, unusable: int = 0) -> Answered[NpuMap]:
 
 
 def using(*ids: int) -> Cluster:
-    return cluster(*(node(i, devices=tuple(map(Device, ids))) for i in (1, 2)))
+    return well.cluster(*(well.node(i, devices=tuple(map(Device, ids))) for i in (1, 2)))
 
 
-THREE = cluster(node(1), node(2), node(3))
-STATED = cluster(node(1, device_count=8), node(2, device_count=8))
+THREE = well.cluster(well.node(1), well.node(2), well.node(3))
+STATED = well.cluster(well.node(1, device_count=8), well.node(2, device_count=8))
 SWAPPED = replace(well.TWO, nodes=(using(0, 1).nodes[0], using(1, 0).nodes[1]))
 B3 = ["Ascend 910B3"] * 8
+CONTRADICT = "npu-counts-contradict error lab-2: … -m lists 8 {}, npu-smi info -l 9"
 
 
 @pytest.mark.parametrize(
@@ -57,12 +47,12 @@ B3 = ["Ascend 910B3"] * 8
             "device-count error lab-2: 7 of 8 devices answer; device 5 is missing…",
         ),
         (
-            cluster(node(2, device_count=8)),
-            npus(0, 1, 2, 3),
+            well.cluster(well.node(2, device_count=8)),
+            well.npus(0, 1, 2, 3),
             "device-count error lab-2: 4 of 8 devices answer; devices 4-7 are missing …states 8",
         ),
         (
-            cluster(node(1), node(2, device_count=4)),
+            well.cluster(well.node(1), well.node(2, device_count=4)),
             {},
             "device-count error lab-2: 8 devices answer (0-7). The inventory states 4",
         ),
@@ -79,53 +69,43 @@ B3 = ["Ascend 910B3"] * 8
             "chips-differ warning lab-2: 2 nodes have Ascend 910B3, lab-2 has Ascend 910A",
         ),
         (
-            cluster(node(2)),
+            well.cluster(well.node(2)),
             {"npus": mapped(*B3[1:], "Ascend 910A")},
             "chips-mixed warning lab-2: … 2 kinds: Ascend 910B3, Ascend 910A",
         ),
-        (well.TWO, npus() | {"device_networks": Answered(())}, "npus-none error lab-2: …"),
+        (well.TWO, well.npus() | {"device_networks": Answered(())}, "npus-none error lab-2: …"),
         (well.TWO, {"npus": mapped(*B3, unusable=1)}, "npu-unusable error lab-2: … 1 NPU as not …"),
-        (
-            well.TWO,
-            {"npus": mapped(*B3, unusable=2)},
-            "npu-unusable error lab-2: … 2 NPUs as not …",
-        ),
-        (
-            well.TWO,
-            {"npu_list": Answered(NpuList(NINE, 9))},
-            "npu-counts-contradict error lab-2: … -m lists 8 chips, npu-smi info -l 9",
-        ),
-        (
-            well.TWO,
-            {"npu_list": Answered(NpuList(NINE, None))},
-            "npu-counts-contradict error lab-2: … -m lists 8 cards, npu-smi info -l 9",
-        ),
+        (well.TWO, {"npus": mapped(*B3, unusable=2)}, "npu-unusable error lab-2: … 2 NPUs as …"),
+        (well.TWO, {"npu_list": Answered(NpuList(NINE, 9))}, CONTRADICT.format("chips")),
+        (well.TWO, {"npu_list": Answered(NpuList(NINE, None))}, CONTRADICT.format("cards")),
     ],
 )
 def test_devices_of_the_second_node(lab: Cluster, changes: dict[str, Any], pattern: str) -> None:
     numbers = [int(each.name[-1]) for each in lab.nodes]
-    assert alike(found(lab, *(facts(n, **changes if n == 2 else {}) for n in numbers)), pattern)
+    assert well.alike(
+        well.found(lab, *(well.facts(n, **changes if n == 2 else {}) for n in numbers)), pattern
+    )
 
 
 def test_only_devices_of_the_job_must_be_healthy() -> None:
     health = Answered({0: "UNKNOWN", 1: "OK", 2: "Alarm", 3: "Critical", 5: "Warning", 7: "Alarm"})
-    assert second(health=health) == (
+    assert well.second(health=health) == (
         "device-health error lab-2: npu-smi info reports device 3 as Critical, not OK\n"
         "device-health error lab-2: npu-smi info reports devices 2,7 as Alarm, not OK\n"
         "device-health warning lab-2: npu-smi info reports device 5 as Warning, not OK\n"
         "device-health warning lab-2: npu-smi info reports device 0 as UNKNOWN, not OK"
     )
-    assert found(using(1, 4), facts(1), facts(2, health=health)) == ""
+    assert well.found(using(1, 4), well.facts(1), well.facts(2, health=health)) == ""
 
 
 def test_an_unknown_health_of_one_device_hides_no_alarm_of_another() -> None:
     health = Answered({**dict.fromkeys(range(8), "OK"), 1: "NA", 2: "Alarm", 3: "", 4: "NA"})
-    assert second(health=health) == (
+    assert well.second(health=health) == (
         "device-health error lab-2: npu-smi info reports device 2 as Alarm, not OK\n"
         "device-health-unknown warning lab-2: could not see how devices 1,3-4 are: npu-smi info "
         'reports "NA" and "", none of OK, Critical, Alarm, Warning, UNKNOWN'
     )
-    assert found(using(0, 5), facts(1), facts(2, health=health)) == ""
+    assert well.found(using(0, 5), well.facts(1), well.facts(2, health=health)) == ""
 
 
 @pytest.mark.parametrize(
@@ -146,7 +126,7 @@ def test_a_stated_product_against_the_names_of_the_chips(
         f"product-contradicts warning lab-1: the inventory states product {stated}, and the chips "
         f"are called as those of {seen}: "
     )
-    lines = found(cluster(node(1), product=stated), actual(1))
+    lines = well.found(well.cluster(well.node(1), product=stated), actual(1))
     assert [line[: len(text)] for line in lines.split("\n") if "product" in line] == (
         [text] if seen else []
     )
@@ -166,16 +146,16 @@ def test_a_stated_product_against_the_names_of_the_chips(
     ],
 )
 def test_the_product_by_the_names_of_the_chips(names: list[str], product: str | None) -> None:
-    assert product_of(facts(1, npus=mapped(*names))) == product
+    assert product_of(well.facts(1, npus=mapped(*names))) == product
 
 
 def test_devices_of_a_job_in_their_order_with_the_ip_that_they_have() -> None:
-    assert devices_of(node(1), facts(1)) == tuple((i, f"198.19.1.{i}") for i in range(8))
-    wish = node(1, devices=(Device(3, "198.19.9.9"), Device(1)))
-    assert devices_of(wish, facts(1)) == ((3, "198.19.1.3"), (1, "198.19.1.1"))
+    assert devices_of(well.node(1), well.facts(1)) == tuple((i, f"198.19.1.{i}") for i in range(8))
+    wish = well.node(1, devices=(Device(3, "198.19.9.9"), Device(1)))
+    assert devices_of(wish, well.facts(1)) == ((3, "198.19.1.3"), (1, "198.19.1.1"))
     both = tuple(DeviceAddress(ip, "255.255.0.0") for ip in ("198.19.1.0", "198.19.7.0"))
-    two = network(1, 0, addresses=Answered(both))
-    none = network(1, 1, addresses=Answered(()))
-    seen = facts(1, **npus(0, 1), **networks(1, two, none))
-    assert devices_of(node(1), seen) == ((0, "198.19.1.0,198.19.7.0"), (1, None))
-    assert devices_of(node(1), NodeFacts(node="lab-1")) == ()
+    two = well.network(1, 0, addresses=Answered(both))
+    none = well.network(1, 1, addresses=Answered(()))
+    seen = well.facts(1, **well.npus(0, 1), **well.networks(1, two, none))
+    assert devices_of(well.node(1), seen) == ((0, "198.19.1.0,198.19.7.0"), (1, None))
+    assert devices_of(well.node(1), NodeFacts(node="lab-1")) == ()

@@ -14,7 +14,6 @@ from ascendboot.facts.parsers.npu_smi import NpuMap
 from ascendboot.facts.parsers.software import Horovod, Program, Torch
 from ascendboot.facts.parsers.system import KernelPorts, Listener
 from ascendboot.facts.query import Answered, Unanswered
-from ascendboot.hccl.variables import hccl_ports
 from ascendboot.model.cluster import Cluster, Device, OwnTable
 from ascendboot.value import replace
 from tests.unit.checks import well
@@ -200,25 +199,6 @@ def test_a_job_without_a_rank_table_has_a_largest_size(
     lab = well.cluster(well.node(1), resource_mode="no-rank-table", profile=profile)
     text = well.found(lab, well.facts(1, kernel_ports=LINUX, **npus))
     assert ("worker-size error lab-1" in text) is is_too_large
-
-
-@pytest.mark.parametrize(
-    ("env", "ports"),
-    [
-        ({}, [range(60000, 60032)]),
-        ({"HCCL_IF_BASE_PORT": "50000"}, [range(50000, 50032)]),
-        ({"HCCL_IF_BASE_PORT": "much"}, []),
-        (
-            {"HCCL_HOST_SOCKET_PORT_RANGE": "60000-60050,61000"},
-            [range(60000, 60051), range(61000, 61001)],
-        ),
-        ({"HCCL_HOST_SOCKET_PORT_RANGE": "auto", "HCCL_IF_BASE_PORT": "1"}, []),
-    ],
-)
-def test_the_environment_of_the_job_moves_the_ports_of_hccl(
-    env: dict[str, str], ports: list[range]
-) -> None:
-    assert hccl_ports(env) == ports
 
 
 RANGES = {"HCCL_HOST_SOCKET_PORT_RANGE": "50000-50050,61000"}

@@ -256,21 +256,7 @@ def test_the_table_of_any_cluster_is_read_as_it_was_made_and_taken(
     assert len(made.rows) == place(lab, facts).world_size
 
 
-def test_each_product_gets_its_generation() -> None:
-    made = made_table(well.TWO, FACTS_A3)
-    assert made.generation == "1.2"
-    document = json.loads(made.to_json())
-    assert document["server_list"][1]["device"][3]["super_device_id"] == str(
-        2 << 22 | 1 << 18 | 1 << 16 | 3
-    )
-    assert document["super_pod_list"] == [
-        {
-            "super_pod_id": "0",
-            "server_list": [{"server_id": "198.18.0.1"}, {"server_id": "198.18.0.2"}],
-        }
-    ]
-    alone = {f"lab-{n}": well.a3(n, None) for n in (1, 2)}
-    assert made_table(well.TWO, alone).generation == "1.0"
+def test_the_table_of_950_has_the_devices_of_the_root_infos() -> None:
     levels = made_table(well.TWO, {f"lab-{n}": well.a5(n) for n in (1, 2)})
     expected = [
         {"rank_id": 2 * (n - 1) + i, **entry}
@@ -283,7 +269,6 @@ def test_each_product_gets_its_generation() -> None:
         "rank_count": 4,
         "rank_list": expected,
     }
-    assert validate_table(from_text("made", levels.to_json()), product="a5") == ()
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,7 @@ def chips(number: int, name: str, count: int) -> dict[str, Any]:
 def place(number: int, device_id: int, pod: int) -> SuperPodPlace:
     card, die = divmod(device_id, 2)
     return SuperPodPlace(
-        super_device_id=number << 22 | card << 18 | die << 16 | device_id,
-        super_pod_id=pod,
+        super_device_id=number << 22 | card << 18 | die << 16 | device_id, super_pod_id=pod
     )
 
 

@@ -92,13 +92,17 @@ def test_if_the_supervisor_ends_first_the_state_is_changed_without_it(tmp_path: 
     assert list(store.inbox.folder.iterdir()) == []
 
 
-def test_a_job_that_has_ended_is_not_changed(tmp_path: Path) -> None:
+def test_a_job_that_has_ended_is_not_changed_and_its_events_are_all_shown(tmp_path: Path) -> None:
     store, core = job(tmp_path)
     core.ended(2.0, 0)
     with store.writing("now") as writer:
         writer.state(core.to_json())
     with pytest.raises(UsageError, match="has ended or is being ended: the job has completed"):
         ask(store, pytest.fail)(QUARANTINE)
+    ended = called("events --follow --json", tmp_path)
+    assert ended.returncode == 0
+    found = [json.loads(line)["event"] for line in ended.stdout.splitlines()]
+    assert found == ["preflight", "planning", "launching", "running", "done"]
 
 
 @pytest.mark.parametrize(
@@ -127,17 +131,6 @@ def test_without_a_supervised_job_the_verbs_show_how_to_start_one(tmp_path: Path
     assert ended.stderr == (
         "no supervised job was started from here; start one with train --supervise\n"
     )
-
-
-def test_events_are_followed_until_the_job_has_ended(tmp_path: Path) -> None:
-    store, core = job(tmp_path)
-    core.ended(2.0, 0)
-    with store.writing("now") as writer:
-        writer.state(core.to_json())
-    ended = called("events --follow --json", tmp_path)
-    assert ended.returncode == 0
-    found = [json.loads(line)["event"] for line in ended.stdout.splitlines()]
-    assert found == ["preflight", "planning", "launching", "running", "done"]
 
 
 def test_the_job_that_is_supervised_now_comes_before_a_later_one(tmp_path: Path) -> None:

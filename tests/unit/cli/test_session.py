@@ -11,20 +11,14 @@ import pytest
 
 from ascendboot.cli.session import Session
 from ascendboot.state import Run, State
-from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.transport.api import Command, Effect
 from ascendboot.value import replace
-from tests.fake_transport import FakeTransport
+from tests.fake_transport import Answer, FakeTransport
 from tests.unit.checks.well import TWO
 from tests.waiting import wait_until
 
-RESULT = Result(
-    node="lab-1",
-    command=Command(argv=("true",), purpose="do nothing", effect=Effect.READ),
-    exit_code=0,
-    stdout=b"",
-    stderr=b"",
-    duration_s=0.1,
-)
+NOTHING = Command(argv=("true",), purpose="do nothing", effect=Effect.READ)
+RESULT = Answer().to(NOTHING, "lab-1")
 
 
 @pytest.fixture

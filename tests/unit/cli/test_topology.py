@@ -58,9 +58,7 @@ def test_the_table_has_the_nodes_in_rank_order(place: Path) -> None:
     ]
 
 
-def test_devices_with_equal_leaves_share_a_column_and_contradictions_are_named(
-    place: Path,
-) -> None:
+def test_devices_with_equal_leaves_share_a_column_and_contradictions_are_named(place: Path) -> None:
     done = called("topology.show --inventory two-leaves.yaml", place)
     table, warnings = done.stdout.split("leaf a:")[0], done.stdout.splitlines()[-4:]
     assert table.splitlines() == [

@@ -35,11 +35,7 @@ def test_a_file_gets_plain_lines() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "red"),
-    [
-        ("TERM", "xterm", "\x1b[31mred\x1b[0m"),
-        ("NO_COLOR", "1", "red"),
-        ("TERM", "dumb", "red"),
-    ],
+    [("TERM", "xterm", "\x1b[31mred\x1b[0m"), ("NO_COLOR", "1", "red"), ("TERM", "dumb", "red")],
 )
 def test_a_terminal_gets_colours_unless_the_environment_forbids_them(
     name: str, value: str, red: str, monkeypatch: pytest.MonkeyPatch

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from ascendboot.cli.program import rewritten
+from ascendboot.jobs.job_report import running_report
 from ascendboot.launch.plan import PLAN_FILE, record_of
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
-from ascendboot.model.job import CauseKind, JobCause, JobReport, JobState
+from ascendboot.model.job import CauseKind, JobCause, JobState
+from ascendboot.value import replace
 from tests.unit.cli.calls import called
 from tests.unit.launch.request import REQUEST
 
@@ -60,18 +62,8 @@ def test_the_cause_of_a_report_is_the_verdict(job: Path, tmp_path: Path) -> None
         words="ValueError: loss is nan",
         source="rank.2.log",
     )
-    report = JobReport(
-        job_id="job-1",
-        state=JobState.FAILED,
-        exit_code=1,
-        started="2026-01-02T03:04:05.000+00:00",
-        command="",
-        first_failure=None,
-        ranks=(),
-        duration_s=1.0,
-        folder=str(job),
-        cause=cause,
-    )
+    report = running_report(plan(REQUEST), "2026-01-02T03:04:05.000+00:00", str(job))
+    report = replace(report, state=JobState.FAILED, exit_code=1, cause=cause)
     (job / "job.json").write_text(json.dumps(report.to_json()))
     ended = called("doctor --job job-1", tmp_path)
     assert ended.stdout.splitlines() == [

@@ -16,9 +16,7 @@ SECTIONS = st.dictionaries(NAMES, st.tuples(st.integers(0, 255), st.binary()))
 
 @settings(deadline=None)  # the machine may be busy
 @given(parts=SECTIONS)
-def test_sections_keep_any_content(
-    parts: dict[str, tuple[int, bytes]],
-) -> None:
+def test_sections_keep_any_content(parts: dict[str, tuple[int, bytes]]) -> None:
     expected = {name: base.Section(code, content) for name, (code, content) in parts.items()}
     assert base.split(framed(parts), "script") == expected
 

@@ -195,22 +195,16 @@ def test_processes_that_the_kernel_killed_are_read_from_its_log(stage: Stage) ->
     (stage.folder / "kernel").write_text(f"[ 1.0] usb 1-1: new device\n{KERNEL}")
     stage.put("dmesg", f"cat {stage.folder}/kernel")
     found = value(stage.answers((8,), "link", with_killed=True)["killed"])
-    assert [(killed.pid, killed.command) for killed in found] == [
-        (311, "python3"),
-        (4711, "main.py"),
-        (12, "dd"),
-    ]
+    seen = [(killed.pid, killed.command) for killed in found]
+    assert seen == [(311, "python3"), (4711, "main.py"), (12, "dd")]
     assert parse_killed(f"110.75\n{KERNEL}")[1] == Killed(10.5, 4711, "main.py")
 
-
-def test_without_permission_to_read_the_log_none_is_known(stage: Stage) -> None:
-    stage.put("dmesg", "echo 'dmesg: read kernel buffer failed' >&2; exit 1")
-    assert stage.answers((8,), "link", with_killed=True)["killed"] == Answered(())
-
-
-def test_a_command_in_the_log_is_filtered_and_bounded() -> None:
+    # The command is filtered and bounded.
     line = f"[ 1.0] Out of memory: Killed process 7 (\x1b[2J{'x' * 90}) total-vm:1kB"
     assert parse_killed(f"9.0\n{line}\n") == (Killed(8.0, 7, "?[2J" + "x" * 28),)
+    # Without permission to read the log none is known.
+    stage.put("dmesg", "echo 'dmesg: read kernel buffer failed' >&2; exit 1")
+    assert stage.answers((8,), "link", with_killed=True)["killed"] == Answered(())
 
 
 @pytest.mark.parametrize("text", ["", "soon\n", "110.75\nKilled process 3\n"])

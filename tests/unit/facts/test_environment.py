@@ -11,16 +11,7 @@ from typing import Any
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.node_facts import (
-    CONFINEMENT,
-    SINGLE_COPY,
-    SURROUNDINGS,
-    Confinement,
-    NodeEnvironment,
-    confinement_query,
-    environment_query,
-    granted_devices,
-)
+from ascendboot.facts import node_facts
 from ascendboot.facts.query import Answered, Fact, Unanswered, answer_to
 from ascendboot.transport.api import read_script
 from tests.fake_transport import Answer, framed
@@ -32,8 +23,8 @@ REFUSED = "print('refused Operation not permitted')"
 
 
 def understood(answer: Answer, *, host: bool = False) -> Any:
-    facts: Mapping[str, Fact[Any]] = environment_query(NODE)
-    (fact,) = (confinement_query(NODE) if host else facts).values()
+    facts: Mapping[str, Fact[Any]] = node_facts.environment_query(NODE)
+    (fact,) = (node_facts.confinement_query(NODE) if host else facts).values()
     return answer_to(fact, answer.to(fact.command))
 
 
@@ -52,15 +43,17 @@ def with_filter(script: str) -> str:
 
 
 def test_a_machine_without_seccomp_answers(here: Here) -> None:
-    answer = understood(run(here, SURROUNDINGS, sys.executable, SINGLE_COPY))
+    answer = understood(run(here, node_facts.SURROUNDINGS, sys.executable, node_facts.SINGLE_COPY))
     assert well.value(answer).memlock_kib != 0
 
 
 def test_the_copy_reports_the_error_of_the_kernel() -> None:
-    argv = (sys.executable, "-c", SINGLE_COPY)
+    argv = (sys.executable, "-c", node_facts.SINGLE_COPY)
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     assert done.stdout.split()[0] in ("allowed", "refused")
-    closed = SINGLE_COPY.replace("child, ctypes.byref(ours)", "1 << 22, ctypes.byref(ours)")
+    closed = node_facts.SINGLE_COPY.replace(
+        "child, ctypes.byref(ours)", "1 << 22, ctypes.byref(ours)"
+    )
     done = subprocess.run((*argv[:2], closed), check=True, capture_output=True, text=True)
     assert done.stdout == "refused No such process\n"
 
@@ -78,7 +71,9 @@ def test_the_copy_reports_the_error_of_the_kernel() -> None:
 def test_single_copy_is_tried_if_seccomp_is_active(
     here: Here, words: tuple[str, str], mark: str, why: str
 ) -> None:
-    answer = understood(run(here, with_filter(SURROUNDINGS).replace("/.dockerenv", mark), *words))
+    answer = understood(
+        run(here, with_filter(node_facts.SURROUNDINGS).replace("/.dockerenv", mark), *words)
+    )
     assert well.value(answer).single_copy == why
 
 
@@ -97,7 +92,7 @@ def test_every_section_is_parsed() -> None:
         )
     )
     assert answer == Answered(
-        NodeEnvironment(
+        node_facts.NodeEnvironment(
             device_nodes=frozenset({"davinci5", "davinci10", "davinci_manager"}),
             visible="5,10",
             label="docker-default (enforce)",
@@ -110,11 +105,10 @@ def test_item_17_devices_grants_limits_and_label_are_those_of_the_process(here: 
     (here.folder / "davinci5").symlink_to("/dev/null")
     (here.folder / "environ").write_bytes(b"A=1\0ASCEND_VISIBLE_DEVICES=4-5\0B=2\0")
     (here.folder / "label").write_bytes(b"docker-default (enforce)\n\0")
-    script = SURROUNDINGS.replace("/dev/davinci[", f"{here.folder}/davinci[")
-    script = script.replace("#/dev/", f"#{here.folder}/").replace(
-        "/proc/1/environ", f"{here.folder}/environ"
-    )
-    script = script.replace("/proc/self/attr/current", f"{here.folder}/label")
+    script = node_facts.SURROUNDINGS.replace("/dev/davinci[", f"{here.folder}/davinci[")
+    script = script.replace("#/dev/", f"#{here.folder}/")
+    for path, file in (("/proc/1/environ", "environ"), ("/proc/self/attr/current", "label")):
+        script = script.replace(path, f"{here.folder}/{file}")
     seen = well.value(understood(run(here, f"ulimit -l 32\n{script}")))
     assert (seen.device_ids, seen.visible, seen.memlock_kib) == ((5,), "4-5", 32)
     assert seen.label == "docker-default (enforce)"
@@ -128,13 +122,13 @@ def test_a_limit_that_is_not_a_number_is_refused(memlock: str) -> None:
 def test_denials_are_those_of_the_kernels_log(here: Here) -> None:
     line = '[ 9.1] audit: type=1400 apparmor="DENIED" operation="mount" profile="docker-default"'
     enforce = here.folder / "enforce"
-    script = CONFINEMENT.replace("/sys/fs/selinux/enforce", str(enforce))
+    script = node_facts.CONFINEMENT.replace("/sys/fs/selinux/enforce", str(enforce))
     here.put("dmesg", "echo 'read kernel buffer failed' >&2; exit 1")
-    assert understood(run(here, script), host=True) == Answered(Confinement())
+    assert understood(run(here, script), host=True) == Answered(node_facts.Confinement())
     here.put("dmesg", f"echo other\necho '{line}'")
     enforce.write_text("1")
     answer = understood(run(here, script), host=True)
-    assert answer == Answered(Confinement(enforcing=True, denials=(line,)))
+    assert answer == Answered(node_facts.Confinement(enforcing=True, denials=(line,)))
 
 
 # ascend-docker-runtime (mind-cluster@22bb3d98, runtime/process/process.go)
@@ -146,10 +140,10 @@ def test_denials_are_those_of_the_kernels_log(here: Here) -> None:
     ],
 )
 def test_granted_devices_are_parsed(value: str, ids: tuple[int, ...]) -> None:
-    assert granted_devices(value) == ids
+    assert node_facts.granted_devices(value) == ids
 
 
 @pytest.mark.parametrize("value", ["all", "1,", "3-1", "-1", "1-2-3", "9" * 5000, "٣"])
 def test_unknown_forms_of_granted_devices_are_refused(value: str) -> None:
     with pytest.raises(NotUnderstoodError):
-        granted_devices(value)
+        node_facts.granted_devices(value)

@@ -8,12 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.installed import (
-    Installed,
-    base_script,
-    installed_query,
-    parse_installed,
-)
+from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
 from ascendboot.templates import script
 from tests.fake_transport import Answer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +46,13 @@ class Stage(Here):
         which = "case $2 in -m) echo mapping ;; -l) echo list ;; *) echo table ;; esac"
         self.put("npu-smi", f"cat {self.folder}/$({which})")
 
-    def answers(
-        self,
-        *,
-        patience: str = "3",
-        call_s: str = "5",
-        enough: str = "150",
-        root_info: str = "/nonexistent",
-        seconds: str = "0",
-    ) -> dict[str, FactAnswer[Any]]:
+    def answers(self, *, seconds: str = "0", **changed: str) -> dict[str, FactAnswer[Any]]:
+        """Settings of the script are those given, or short ones."""
         script = f"SECONDS={seconds}\n{COMMAND.argv[2]}"
-        for usual, here in (
-            ("left=100 ", f"left={patience} "),
-            ("call_s=10\n", f"call_s={call_s}\n"),
-            ("enough=150 ", f"enough={enough} "),
-            ("info=/etc/hccl_rootinfo.json", f"info={root_info}"),
-        ):
-            assert usual in script
-            script = script.replace(usual, here)
+        settings = {"left": "3", "call_s": "5", "enough": "150", "info": "/nonexistent", **changed}
+        for name, value_here in settings.items():
+            script, count = re.subn(rf"\b{name}=[^ \n]+", f"{name}={value_here}", script, count=1)
+            assert count == 1
         command = replace(COMMAND, argv=("bash", "-c", script))
         result = self(command).to(command)
         assert result.stderr == b""
@@ -138,24 +128,12 @@ def test_a3_super_pods_and_their_addresses_are_queried(stage: Stage) -> None:
     vnic = "vnic link status: UP\\nvnic ipaddr: 192.168.2.19$2\\nvnic netmask: 255.255.0.0\\n"
     stage.put("hccn_tool", f'[ $3 != -vnic ] || {{ printf "{vnic}"; exit; }}\n{FINE}')
     answers = stage.answers()
-    assert answers["super_pods"] == Answered(
-        {
-            8 + i: Answered(
-                SuperPodPlace(
-                    super_device_id=40 << 22 | 4 << 18 | i << 16 | 8 + i,
-                    super_pod_id=7,
-                )
-            )
-            for i in range(2)
-        }
-    )
+    ids = {8 + i: 40 << 22 | 4 << 18 | i << 16 | 8 + i for i in range(2)}
+    places = {i: SuperPodPlace(super_device_id=id_, super_pod_id=7) for i, id_ in ids.items()}
+    assert answers["super_pods"] == Answered({i: Answered(place) for i, place in places.items()})
     assert answers["root_info"] == Answered(None)
-    assert answers["device_networks"] == Answered(
-        (
-            network(0, 8, vnic=Answered("192.168.2.198")),
-            network(0, 9, vnic=Answered("192.168.2.199")),
-        )
-    )
+    networks = (network(0, i, vnic=Answered(f"192.168.2.19{i}")) for i in (8, 9))
+    assert answers["device_networks"] == Answered(tuple(networks))
     calls = (stage.folder / "calls").read_text().splitlines()
     assert calls == [
         *("info -m", "info -l"),
@@ -195,14 +173,14 @@ def test_root_info_of_a_950_is_read_and_hccn_tool_is_not_run(stage: Stage) -> No
     path, topology = stage.folder / "root.json", stage.folder / "topology.json"
     text = f'{{"version": "2.0", "topo_file_path" : "{topology}"}}'
     path.write_text(text)
-    answers = stage.answers(root_info=str(path))
+    answers = stage.answers(info=str(path))
     assert answers["root_info"] == Answered(RootInfo(text, missing_topology=str(topology)))
     assert answers["device_networks"] == Answered(())
     assert answers["super_pods"] == Answered({})
     topology.touch()
-    assert stage.answers(root_info=str(path))["root_info"] == Answered(RootInfo(text))
+    assert stage.answers(info=str(path))["root_info"] == Answered(RootInfo(text))
     path.unlink()
-    assert stage.answers(root_info=str(path))["root_info"] == Unanswered(
+    assert stage.answers(info=str(path))["root_info"] == Unanswered(
         "missing", f"could not read /etc/hccl_rootinfo.json: {path} does not exist"
     )
 
@@ -214,10 +192,7 @@ def test_two_ports_and_no_ip(stage: Stage) -> None:
         f"exit 13; fi\n{FINE}"
         '[ "$3" != -ip ] || printf "ipaddr:198.19.1.1\\nnetmask:255.255.0.0\\n"\n',
     )
-    addresses = (
-        DeviceAddress("198.19.0.0", "255.255.0.0"),
-        DeviceAddress("198.19.1.1", "255.255.0.0"),
-    )
+    addresses = tuple(DeviceAddress(ip, "255.255.0.0") for ip in ("198.19.0.0", "198.19.1.1"))
     networks = stage.answers()["device_networks"]
     assert networks == Answered(
         (network(0, 0, addresses=Answered(addresses)), network(0, 1, addresses=Answered(())))
@@ -294,9 +269,7 @@ def test_after_the_time_limit_nothing_more_is_queried(stage: Stage) -> None:
 
 
 def test_the_time_limit_ignores_changes_of_the_clock(stage: Stage) -> None:
-    assert stage.answers(seconds="1000")["device_networks"] == Answered(
-        (network(0, 0), network(0, 1))
-    )
+    assert stage.answers(seconds="1000")["device_networks"] == BOTH
     stage.put("hccn_tool", f"sleep 1.1; {FINE}")
     networks = value(stage.answers(enough="1", seconds="-1000")["device_networks"])
     assert "not queried: the devices before took" in networks[1].link_up.message
@@ -398,9 +371,7 @@ def test_each_device_is_asked_for_its_lldp_neighbour(stage: Stage) -> None:
     assert list(answers) == [0, 1]
 
 
-def test_only_the_devices_that_a_job_uses_are_asked_for_their_lldp_neighbours(
-    stage: Stage,
-) -> None:
+def test_only_the_devices_that_a_job_uses_are_asked_for_their_lldp_neighbours(stage: Stage) -> None:
     stage.put("hccn_tool", f'echo "$*" >>{stage.folder}/calls')
     assert list(value(neighbours(stage, Device(1)))) == [1]
     calls = (stage.folder / "calls").read_text().splitlines()

@@ -35,27 +35,20 @@ def times(*seconds: float) -> Callable[[], float]:
     return lambda: next(left)
 
 
-class Clocks:
+def clocks(*texts: str) -> Callable[[Command], str | None]:
     """Answers `date` with one time after the other."""
-
-    def __init__(self, *texts: str) -> None:
-        self.texts = iter(texts)
-
-    def __call__(self, command: Command) -> str | None:
-        return next(self.texts) if command == CLOCK_COMMAND else None
+    left = iter(texts)
+    return lambda command: next(left) if command == CLOCK_COMMAND else None
 
 
 def test_all_queries_are_one_execution_and_equal_commands_run_once() -> None:
     transport = FakeTransport(
         answers={("whoami",): "root\n"},
-        rules=[Clocks("1000000000.000000000\n", "1000000004.000000000\n")],
+        rules=[clocks("1000000000.000000000\n", "1000000004.000000000\n")],
     )
     answers = query(
         transport,
-        {
-            "user": Fact(WHO, lambda r: r.text.strip()),
-            "length": Fact(WHO, lambda r: len(r.text)),
-        },
+        {"user": Fact(WHO, lambda r: r.text.strip()), "length": Fact(WHO, lambda r: len(r.text))},
         now=times(999_999_990.0, 999_999_996.0),
     )
     assert transport.executions == [(CLOCK_COMMAND, WHO, CLOCK_COMMAND)]
@@ -71,7 +64,7 @@ def test_all_queries_are_one_execution_and_equal_commands_run_once() -> None:
     "texts", [("soon\n", "1000000004.000000000\n"), ("1000000000.000000000\n", "soon\n")]
 )
 def test_a_clock_that_is_not_understood_leaves_the_other_answers(texts: tuple[str, str]) -> None:
-    transport = FakeTransport(answers={("whoami",): "root\n"}, rules=[Clocks(*texts)])
+    transport = FakeTransport(answers={("whoami",): "root\n"}, rules=[clocks(*texts)])
     answers = query(transport, {"user": Fact(WHO, output_of)})
     assert answers == {
         "user": Answered("root\n"),
@@ -110,9 +103,8 @@ def test_each_known_error_is_an_answer_of_its_kind(error: Exception, kind: Lack)
 
 
 def test_a_bug_in_a_parser_is_not_an_answer() -> None:
-    transport = answering("root\n")
     with pytest.raises(ZeroDivisionError):
-        query(transport, {"a": Fact(WHO, raising(ZeroDivisionError()))})
+        query(answering("root\n"), {"a": Fact(WHO, raising(ZeroDivisionError()))})
 
 
 def test_a_fact_may_have_its_own_purpose() -> None:

@@ -23,9 +23,7 @@ def test_hostile_15_stated_facts_replace_missing_answers() -> None:
     assert devices_of(NODE, seen) == ((0, "192.0.2.20"), (1, "192.0.2.21"))
     assert [n.link_up for n in seen.device_networks.value] == [NOT_QUERIED, NOT_QUERIED]  # type: ignore[union-attr]
     assert seen.stated == (UNREAD.message, NO_TOOL.message)
-    told = [
-        message for message in messages(STATED, seen) if "error" in message or "stated" in message
-    ]
+    told = [text for text in messages(STATED, seen) if "error" in text or "stated" in text]
     assert " ".join(told) == (
         "facts-stated warning lab-2: devices 0-1 and their addresses are what the inventory states "
         f"(`facts: stated`), not what the node reports: {UNREAD.message}; {NO_TOOL.message}. "
@@ -51,9 +49,8 @@ def test_hostile_15_answers_of_tools_take_precedence_over_stated_facts() -> None
 
 def test_hostile_15_unknown_lines_of_tools_are_a_warning() -> None:
     lines = tuple(f'npu-smi info -m: "warning {n}"' for n in range(6))
-    [told] = [
-        m for m in messages(cluster(NODE), facts(2, unknown_lines=Answered(lines))) if "tool-" in m
-    ]
+    seen = facts(2, unknown_lines=Answered(lines))
+    [told] = [text for text in messages(cluster(NODE), seen) if "tool-" in text]
     assert told == (
         f"tool-lines-unknown warning lab-2: vendor tools print more than their answers: "
         f"{', '.join(lines[:4])} and 2 more. Read what they warn of."

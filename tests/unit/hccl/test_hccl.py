@@ -199,7 +199,7 @@ def test_the_ports_of_the_host() -> None:
     assert hccl_ports({}) == [range(60000, 60032)]
     assert hccl_ports({"HCCL_IF_BASE_PORT": "29500"}) == [range(29500, 29532)]
     assert hccl_ports({"HCCL_IF_BASE_PORT": "x"}) == []
-    assert hccl_ports({"HCCL_HOST_SOCKET_PORT_RANGE": "auto"}) == []
+    assert hccl_ports({"HCCL_HOST_SOCKET_PORT_RANGE": "auto", "HCCL_IF_BASE_PORT": "1"}) == []
     assert hccl_ports({"HCCL_HOST_SOCKET_PORT_RANGE": "1-2,9"}) == [range(1, 3), range(9, 10)]
 
 

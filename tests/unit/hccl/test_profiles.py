@@ -79,11 +79,6 @@ def test_horovodrun_gets_the_paths_of_the_profile() -> None:
 def test_devices_must_be_the_same_in_the_same_order() -> None:
     nodes = (well.node(1, device_count=8), well.node(2, device_count=4))
     facts = well.facts(1), well.facts(2, **well.npus(*range(4)))
-    level = {
-        profile: well.messages(well.cluster(*nodes, profile=profile), *facts)[0].split(" ")[:2]
-        for profile in ("none", "rec-sdk-tf")
-    }
-    assert level == {
-        "none": ["devices-differ", "warning"],
-        "rec-sdk-tf": ["devices-differ", "error"],
-    }
+    for profile, level in (("none", "warning"), ("rec-sdk-tf", "error")):
+        message, *_ = well.messages(well.cluster(*nodes, profile=profile), *facts)
+        assert message.startswith(f"devices-differ {level} ")

@@ -56,10 +56,7 @@ def test_stated_ports_replace_the_default_and_are_closed_wherever_they_are_state
             "env: {OMPI_MCA_btl_tcp_port_range_v6: 9000}",
             "ports end at 65535, and those to close at 71099; state others",
         ),
-        (
-            "defaults: {port: 62122}",
-            f"it would close port 62122, where n1 takes logins; {OTHERS}",
-        ),
+        ("defaults: {port: 62122}", f"it would close port 62122, where n1 takes logins; {OTHERS}"),
     ],
 )
 def test_ports_that_cannot_be_closed_are_refused_with_the_file(lines: str, problem: str) -> None:

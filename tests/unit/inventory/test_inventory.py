@@ -239,12 +239,8 @@ nodes:
   n3: {address: 192.0.2.3, jump: "me@[2001:db8::5]:22"}
 defaults: {jump: gate}
 """).nodes
-    assert [n.ssh.jump for n in nodes] == [
-        None,
-        "root@[2001:db8::1]:2222",
-        "bastion:22",
-        "me@[2001:db8::5]:22",
-    ]
+    jumps = [None, "root@[2001:db8::1]:2222", "bastion:22", "me@[2001:db8::5]:22"]
+    assert [n.ssh.jump for n in nodes] == jumps
 
 
 def test_nodes_behind_one_forwarding_address_differ_by_port() -> None:
@@ -254,10 +250,7 @@ nodes:
   n1: {address: gate.example, port: 2201, cluster_address: 198.51.100.1}
   n2: {address: gate.example, port: 2202, cluster_address: 198.51.100.2}
 """).nodes
-    assert [(n.address, n.ssh.port) for n in nodes] == [
-        ("gate.example", 2201),
-        ("gate.example", 2202),
-    ]
+    assert [(n.address, n.ssh.port) for n in nodes] == [("gate.example", p) for p in (2201, 2202)]
 
 
 @pytest.mark.parametrize("path", REFUSED, ids=lambda p: p.stem)
@@ -309,32 +302,28 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
     assert loaded(b"\xef\xbb\xbf" + MINIMAL.replace("\n", "\r\n").encode()).name == "c"
 
 
-def test_a_file_that_cannot_be_read() -> None:
+ANOTHER = "; name another with --inventory"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("none", f"could not be read: no such file or directory{ANOTHER}"),
+        ("d", "is a folder; name the YAML file in it"),
+        ("loop", f"could not be read: too many levels of symbolic links{ANOTHER}"),
+        pytest.param(
+            *("closed", f"could not be read: permission denied{ANOTHER}"),
+            marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file"),
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read(name: str, why: str) -> None:
     Path("d.yaml").mkdir()
     Path("loop.yaml").symlink_to("loop.yaml")
-    said = []
-    for name in ("none.yaml", "d.yaml", "loop.yaml"):
-        with pytest.raises(InventoryError) as caught:
-            load(Path(name))
-        said.append(str(caught.value))
-    assert said == [
-        "none.yaml: could not be read: no such file or directory; name another with --inventory",
-        "d.yaml: is a folder; name the YAML file in it",
-        (
-            "loop.yaml: could not be read: too many levels of symbolic links; "
-            "name another with --inventory"
-        ),
-    ]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_file_without_permission() -> None:
-    Path("i.yaml").touch(mode=0o000)
+    Path("closed.yaml").touch(mode=0o000)
     with pytest.raises(InventoryError) as caught:
-        load(Path("i.yaml"))
-    assert str(caught.value) == (
-        "i.yaml: could not be read: permission denied; name another with --inventory"
-    )
+        load(Path(f"{name}.yaml"))
+    assert str(caught.value) == f"{name}.yaml: {why}"
 
 
 def test_messages_name_the_file_from_the_working_directory(tmp_path: Path) -> None:

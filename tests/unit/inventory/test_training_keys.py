@@ -75,11 +75,7 @@ OF_16 = "16 devices hold 2 of a model on 8; state less"
             "kind: torch, dir: /d, shared: yes",
             ".shared: yes is true in YAML, not the word true or false; write true or false",
         ),
-        (
-            "parallel",
-            "tp: 0",
-            ".tp: 0 is not a whole number: 1 or more; write for example `tp: 8`",
-        ),
+        ("parallel", "tp: 0", ".tp: 0 is not a whole number: 1 or more; write for example `tp: 8`"),
         ("parallel", "tp: 3", f": tp * pp * cp is 3, which {DIVIDE}"),
         (
             "parallel",

@@ -25,7 +25,6 @@ from ascendboot.jobs.output import (
     RankOutput,
     by_node,
     drop,
-    dropped_range,
     plain,
     show_copy,
     size_at,
@@ -202,10 +201,6 @@ def test_a_program_ends_normally_without_its_reader(*, is_open: bool, said: byte
 MIB = 1 << 20
 LIMIT = 16 * MIB
 WORDS = b"x" * 1023 + b"\n"
-
-
-def test_a_quarter_stays_at_the_beginning_and_half_at_the_end() -> None:
-    assert dropped_range(100 * MIB + 5, LIMIT) == (4 * MIB, 92 * MIB)
 
 
 def test_a_copy_keeps_its_beginning_and_its_end_and_every_byte_its_place(tmp_path: Path) -> None:

@@ -147,12 +147,35 @@ def npu(node: str, code: str) -> Fault:
 ILL = Fault(kind=FaultKind.NPU_FAULT, at=0.0, node="a-2", words="device 3 is Alarm")
 
 
-def test_a_job_that_succeeds_has_one_generation() -> None:
-    practice = Practice([succeeded])
-    done = supervisor(practice).run()
-    assert (done.end.exit_code, len(practice.launches)) == (0, 1)
+@pytest.mark.parametrize(
+    ("outcomes", "returns", "least", "exit_code", "launches"),
+    [
+        ([succeeded], False, 1, 0, [NODES]),
+        ([lost("a-2"), succeeded], False, 1, 0, [NODES, ("a-1",)]),
+        ([lost("a-2"), succeeded], True, 2, 0, [NODES, NODES]),
+        ([lost(*NODES), succeeded], True, 1, 0, [NODES, NODES]),
+        ([rank_failed], False, 1, 93, [NODES, NODES]),
+        ([interrupted], False, 1, 130, [NODES]),
+    ],
+    ids=["success", "shrinks", "waits", "return-together", "bug", "ctrl-c"],
+)
+def test_the_generations_of_a_job_and_its_exit_code(
+    outcomes: Sequence[Outcome],
+    *,
+    returns: bool,
+    least: int,
+    exit_code: int,
+    launches: Sequence[Sequence[str]],
+) -> None:
+    practice = Practice(outcomes, returns=returns)
+    done = supervisor(practice, min_nodes=least).run()
+    assert (done.end.exit_code, [launch.nodes for launch in practice.launches]) == (
+        exit_code,
+        launches,
+    )
     assert done.report is not None
-    assert done.report.state is JobState.SUCCEEDED
+    assert (done.report.state is JobState.SUCCEEDED) == (exit_code == 0)
+    assert ("a-2: answers again" in practice.told) == returns
 
 
 def test_after_a_failed_rank_the_next_generation_is_on_the_same_nodes_within_10_s() -> None:
@@ -164,19 +187,6 @@ def test_after_a_failed_rank_the_next_generation_is_on_the_same_nodes_within_10_
     assert watched.clock() - began <= 10.0
 
 
-def test_without_a_lost_node_the_job_goes_on_and_the_node_may_return() -> None:
-    practice = Practice([lost("a-2"), succeeded])
-    assert supervisor(practice).run().end.exit_code == 0
-    assert [launch.nodes for launch in practice.launches] == [NODES, ("a-1",)]
-
-
-def test_a_job_that_needs_all_nodes_waits_for_the_lost_one() -> None:
-    practice = Practice([lost("a-2"), succeeded], returns=True)
-    assert supervisor(practice, min_nodes=2).run().end.exit_code == 0
-    assert [launch.nodes for launch in practice.launches] == [NODES, NODES]
-    assert "a-2: answers again" in practice.told
-
-
 def test_the_next_generation_is_not_delayed_by_a_look_at_lost_nodes() -> None:
     practice = Practice([lost("a-2"), succeeded])
     practice.ready_among = lambda _: pytest.fail("it takes 10 s")  # type: ignore[assignment]
@@ -184,28 +194,11 @@ def test_the_next_generation_is_not_delayed_by_a_look_at_lost_nodes() -> None:
     assert len(practice.launches) == 2
 
 
-def test_nodes_that_return_together_are_used_together() -> None:
-    practice = Practice([lost(*NODES), succeeded], returns=True)
-    assert supervisor(practice).run().end.exit_code == 0
-    assert [launch.nodes for launch in practice.launches] == [NODES, NODES]
-
-
-def test_a_job_whose_node_does_not_return_gives_up() -> None:
-    done = supervisor(Practice([lost("a-2")]), min_nodes=2).run()
-    assert done.end.exit_code == 75
-
-
 def test_a_job_that_needs_more_nodes_than_there_are_gives_up_without_a_start() -> None:
     practice = Practice([succeeded])
     done = supervisor(practice, min_nodes=3).run()
     assert (done.end.exit_code, done.report, practice.launches) == (75, None, [])
     assert "2 nodes of 2 devices: fewer than min_nodes 3" in done.end.words
-
-
-def test_a_bug_that_ends_each_generation_in_the_same_way_is_left_to_the_operator() -> None:
-    practice = Practice([rank_failed])
-    assert supervisor(practice).run().end.exit_code == 93
-    assert len(practice.launches) == 2
 
 
 @pytest.mark.parametrize("gone", [(), ("a-2",)])
@@ -242,12 +235,6 @@ def test_a_job_that_makes_progress_is_not_ended_for_failing_in_the_same_way() ->
     practice = Practice([rank_failed, rank_failed, rank_failed, succeeded], steps=count(10, 10))
     assert supervisor(practice).run().end.exit_code == 0
     assert [launch.resume_step for launch in practice.launches] == [None, 10, 20, 30]
-
-
-def test_ctrl_c_ends_the_job_and_nothing_is_started_again() -> None:
-    practice = Practice([interrupted])
-    assert supervisor(practice).run().end.exit_code == 130
-    assert len(practice.launches) == 1
 
 
 def resumed(practice: Practice) -> Supervisor:
@@ -557,7 +544,6 @@ def test_a_generation_counts_as_running_as_soon_as_its_ranks_have_begun() -> Non
     watch.every_s = 1000.0
     with watch.watching(lambda: True):
         wait_until(lambda: watch.core.state is State.RUNNING)
-    assert watch.core.state is State.RUNNING
 
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.WAITING])

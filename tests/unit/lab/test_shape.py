@@ -35,11 +35,8 @@ def test_the_default_lab() -> None:
         ("lab-1", "198.18.0.1", Device(0, "198.19.1.100"), Device(7, "198.19.1.107")),
         ("lab-2", "198.18.0.2", Device(0, "198.19.2.100"), Device(7, "198.19.2.107")),
     ]
-    assert (str(DEFAULT.operator_address), str(DEFAULT.gateway), DEFAULT.lab_id) == (
-        "198.18.255.254",
-        "198.19.255.254",
-        "c6120000",
-    )
+    around = (str(DEFAULT.operator_address), str(DEFAULT.gateway), DEFAULT.lab_id)
+    assert around == ("198.18.255.254", "198.19.255.254", "c6120000")
 
 
 @pytest.mark.parametrize("word", ["", ".", "..", "/home", "../../home", "c6120000/..", "c612000*"])

@@ -11,14 +11,16 @@ import pytest
 from ascendboot.cli.session import Session
 from ascendboot.errors import LaunchError
 from ascendboot.facts.node_facts import launcher_queries
-from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, RankEnd
+from ascendboot.model.job import CauseKind, FirstFailure, JobState
 from ascendboot.model.report import Outcome
 from ascendboot.state import Run, State
-from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.transport.api import Command, Effect
 from ascendboot.value import asdict, replace
 from templates.scripts.meet import shown
 from tests.engine.simulated import BASE, Simulation
+from tests.fake_transport import Answer
 from tests.unit.checks import well
+from tests.unit.checks.collective.ranks import end, report
 
 SECRETS = {
     "WANDB_API_KEY": 'it\'s "sec\\ret" one',
@@ -115,21 +117,11 @@ def test_nothing_that_a_run_keeps_or_shows_holds_a_secret(tmp_path: Path) -> Non
     run = State(tmp_path).new_run("train", hidden=CLUSTER.secrets)
     with pytest.raises(LaunchError) as told:
         _keep_all(State(tmp_path), run, key)
-    end = RankEnd(rank=0, node="n", device=0, exit_code=1, signal=None)
-    report = JobReport(
-        job_id="j",
-        state=JobState.FAILED,
-        exit_code=1,
-        started="",
-        command="",
-        first_failure=FirstFailure(**asdict(end), message=f"KeyError: {key}", log="l"),
-        ranks=(end,),
-        duration_s=1.0,
-        folder="f",
-    ).without(run.secrets)
+    failure = FirstFailure(**asdict(end(0, 1)), message=f"KeyError: {key}", log="l")
+    found = report(1, first_failure=failure).without(run.secrets)
     assert str(told.value) == "n: ***: not started"
-    assert report.first_failure is not None
-    assert report.first_failure.message == "KeyError: ***"
+    assert found.first_failure is not None
+    assert found.first_failure.message == "KeyError: ***"
     assert json.loads((run.folder / "report.json").read_text()) == {
         "a": ["***", {"b": "***"}],
         "n": 4,
@@ -143,14 +135,7 @@ def test_nothing_that_a_run_keeps_or_shows_holds_a_secret(tmp_path: Path) -> Non
 def _keep_all(state: State, run: Run, key: str) -> None:
     """All ways in which a session keeps something, or says how it ended."""
     command = Command(argv=("env",), purpose="look", effect=Effect.READ)
-    result = Result(
-        node="n",
-        command=command,
-        exit_code=0,
-        stdout=f"A={key}\n".encode(),
-        stderr=b"secret two",
-        duration_s=0.0,
-    )
+    result = Answer(f"A={key}\n", "secret two").to(command)
     with Session.opened(CLUSTER, state, run, accept_new=False, forks=1) as session:
         session.keep(result)
         logging.getLogger("ascendboot.test").warning("%r and %s", key, json.dumps(key))

@@ -14,6 +14,7 @@ from ascendboot.cli.ranktable import write
 from ascendboot.errors import RankTableError
 from ascendboot.inventory.load import load
 from ascendboot.ranktable.convert import build, generation_for
+from ascendboot.ranktable.formats import Generation
 from ascendboot.ranktable.formats.parts import Member, MemberDevice
 from ascendboot.ranktable.rules import Product
 from tests.unit.checks import well
@@ -78,19 +79,23 @@ def test_servers_in_and_outside_of_super_pods_make_no_table() -> None:
     )
 
 
-def test_servers_of_950_are_numbered_as_given_or_as_text() -> None:
-    servers = [member(well.node(n), well.a5(n)) for n in (2, 1)]
-    given = build(servers, "2.0", "given", "a5").rows
-    by_text = build(servers, "2.0", "server-id", "a5").rows
-    assert [row.server for row in given][::2] == ["sp_0_srv_2", "sp_0_srv_1"]
-    assert [row.server for row in by_text][::2] == ["sp_0_srv_1", "sp_0_srv_2"]
+OF_950 = [member(well.node(n), well.a5(n)) for n in (2, 1)]
 
 
-def test_servers_are_numbered_as_given_or_as_text() -> None:
-    given = build(members("10.0.0.9", "10.0.0.10"), "1.0", "given", "a2")
-    by_text = build(members("10.0.0.9", "10.0.0.10"), "1.0", "server-id", "a2")
-    assert [row.server for row in given.rows][::2] == ["10.0.0.9", "10.0.0.10"]
-    assert [row.server for row in by_text.rows][::2] == ["10.0.0.10", "10.0.0.9"]
+@pytest.mark.parametrize(
+    ("servers", "generation", "product", "names"),
+    [
+        (members("10.0.0.9", "10.0.0.10"), "1.0", "a2", ["10.0.0.9", "10.0.0.10"]),
+        (OF_950, "2.0", "a5", ["sp_0_srv_2", "sp_0_srv_1"]),
+    ],
+)
+def test_servers_are_numbered_as_given_or_as_text(
+    servers: list[Member], generation: Generation, product: Product, names: list[str]
+) -> None:
+    given = build(servers, generation, "given", product).rows
+    by_text = build(servers, generation, "server-id", product).rows
+    assert [row.server for row in given][::2] == names
+    assert [row.server for row in by_text][::2] == sorted(names)
 
 
 def test_super_pods_of_a3_are_written_and_left_out_of_1_0() -> None:

@@ -24,12 +24,8 @@ PACKED = base64.b64encode(gzip.compress(TABLE.encode())).decode()
 
 def shown(key: str, value: object) -> dict[str, object]:
     """A ConfigMap as `kubectl get configmap` prints it."""
-    return {
-        "apiVersion": "v1",
-        "data": {key: value},
-        "kind": "ConfigMap",
-        "metadata": {"name": "x"},
-    }
+    metadata = {"name": "x"}
+    return {"apiVersion": "v1", "data": {key: value}, "kind": "ConfigMap", "metadata": metadata}
 
 
 @pytest.mark.parametrize("as_text", [json.dumps, yaml.safe_dump])

@@ -96,11 +96,15 @@ def test_super_pods_of_parts_are_joined() -> None:
     ]
 
 
-def test_tables_of_different_generations_are_not_merged() -> None:
+def test_what_some_tables_do_not_allow_is_refused() -> None:
     with pytest.raises(RankTableError, match=r"the tables are 1\.0 and 2\.0"):
         merge([table(v10()), table(v20())])
     with pytest.raises(RankTableError, match="the tables are group list; convert"):
         merge([table(groups()), table(groups())])
+    with pytest.raises(RankTableError, match="group list states no order"):
+        in_order(table(groups()), "server-id")
+    with pytest.raises(RankTableError, match="it has no rank 99"):
+        subset(table(v10()), [0, 99])
 
 
 def test_tables_of_single_servers_of_950_become_one() -> None:
@@ -119,11 +123,6 @@ def test_tables_of_single_servers_of_950_become_one() -> None:
         (3, "az0-rack0b", 1),
     ]
     assert validate_table(source_of(json.loads(merged.to_json()))) == ()
-
-
-def test_servers_of_some_generations_have_no_order_to_change() -> None:
-    with pytest.raises(RankTableError, match="group list states no order"):
-        in_order(table(groups()), "server-id")
 
 
 @pytest.mark.parametrize(
@@ -174,8 +173,3 @@ def test_some_ranks_of_a_table_are_a_valid_table(document: dict[str, Any]) -> No
     assert {row.server for row in reduced.rows} == {whole.rows[-1].server}
     found = validate_table(source_of(json.loads(reduced.to_json())))
     assert [problem for problem in found if problem.level == "error"] == []
-
-
-def test_a_rank_that_the_table_lacks_is_named() -> None:
-    with pytest.raises(RankTableError, match="it has no rank 99"):
-        subset(table(v10()), [0, 99])

@@ -11,17 +11,7 @@ import pytest
 from ascendboot.errors import UsageError
 from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Answer, Answered, Unanswered
-from ascendboot.readiness.checks import (
-    CHECKS,
-    SKIPPABLE,
-    Leftover,
-    disk_findings,
-    imported_by,
-    leftovers,
-    readiness_findings,
-    skipped_checks,
-    topology_findings,
-)
+from ascendboot.readiness import checks
 from ascendboot.readiness.queries import (
     DeviceIps,
     DevicePorts,
@@ -61,7 +51,7 @@ def test_what_the_launcher_or_a_script_of_this_side_uses_is_used() -> None:
     older = packages(torch="2.1.0", numpy="1.20.0")
     by_launcher = second(replace(JOB, used=frozenset({"torch"})), packages=older)
     by_script = second(
-        used=imported_by("import os, numpy as np\nfrom torch.nn import x\n"), packages=older
+        used=checks.imported_by("import os, numpy as np\nfrom torch.nn import x\n"), packages=older
     )
     assert [line.split(" ")[1] for line in by_launcher] == ["error", "warning"]
     assert [line.split(" ")[1] for line in by_script] == ["error", "error"]
@@ -136,13 +126,13 @@ def test_a_script_that_starts_its_own_ranks_is_named_where_they_follow_leaf_swit
     leaf: str | None, count: int, text: str, levels: list[str]
 ) -> None:
     lab = cluster(*(node(i, leaf=leaf) for i in range(1, count + 1)))
-    assert [each.level for each in topology_findings(lab, {}, text)] == levels
+    assert [each.level for each in checks.topology_findings(lab, {}, text)] == levels
 
 
 def test_the_same_of_a_script_that_is_on_the_nodes() -> None:
     lab = cluster(*(node(i, leaf="a") for i in range(1, 4)))
     there = Answered(Packages("3.10.4", spawns=True))
-    found = topology_findings(lab, {"lab-2": probe(2, packages=there)}, "")
+    found = checks.topology_findings(lab, {"lab-2": probe(2, packages=there)}, "")
     assert [(each.id, each.level) for each in found] == [("topology", "warning")]
 
 
@@ -248,8 +238,8 @@ def test_what_is_left_of_a_job_is_named_with_its_pids() -> None:
         "leftovers error lab-2: 2 processes are left of job old, whose launcher is gone: pid "
         "6, 7 (python3 main.py); end them: stop --job old, or train with --stop-leftovers"
     )
-    assert leftovers({"lab-1": first, "lab-2": other}) == (
-        Leftover("old", PurePosixPath(f"{JOB.base}/jobs/old"), {"lab-2": (6, 7)}),
+    assert checks.leftovers({"lab-1": first, "lab-2": other}) == (
+        checks.Leftover("old", PurePosixPath(f"{JOB.base}/jobs/old"), {"lab-2": (6, 7)}),
     )
     assert findings(first, probe(2, jobs=living("none"))) == []
 
@@ -261,10 +251,10 @@ def test_an_earlier_generation_of_the_job_itself_is_left_over_even_if_it_runs(
     folder = JobFolder("sup.g1", launcher, f"{JOB.base}/jobs/sup.g1")
     jobs = Answered(Jobs((JobProcess(6, "sup.g1", "python3 main.py"),), (folder,)))
     found = {"lab-2": probe(2, jobs=jobs)}
-    left = Leftover("sup.g1", PurePosixPath(folder.path), {"lab-2": (6,)})
-    assert leftovers(found, "sup") == (left,)
-    assert leftovers(found, "su") == (() if launcher != "gone" else (left,))
-    made = readiness_findings(replace(JOB, own_job="sup"), found)
+    left = checks.Leftover("sup.g1", PurePosixPath(folder.path), {"lab-2": (6,)})
+    assert checks.leftovers(found, "sup") == (left,)
+    assert checks.leftovers(found, "su") == (() if launcher != "gone" else (left,))
+    made = checks.readiness_findings(replace(JOB, own_job="sup"), found)
     assert [each.id for each in made if each.id in ("jobs", "leftovers")] == ["leftovers"]
 
 
@@ -310,7 +300,7 @@ def test_too_few_ports_of_a_range_that_hccl_chooses_from() -> None:
 )
 def test_room_for_logs(free_bytes: int, free_inodes: int | None, found: str) -> None:
     system = FileSystem(mount_point="/", free_bytes=free_bytes, free_inodes=free_inodes)
-    there = disk_findings(system, (), what_for="")
+    there = checks.disk_findings(system, (), what_for="")
     assert alike("".join(f"{f.level}: {f.text.strip()}; {f.remedy}" for f in there), found)
 
 
@@ -330,10 +320,10 @@ ALL = "setup, code, data, packages, devices, device-ips, links, tls, ports, disk
 
 
 def test_alone_the_flag_skips_all_that_can_be_skipped() -> None:
-    assert ", ".join(SKIPPABLE) == ALL
-    assert skipped_checks(True) == skipped_checks("all") == SKIPPABLE  # noqa: FBT003
-    assert skipped_checks(None) == skipped_checks("") == ()
-    assert skipped_checks("ports, code") == ("code", "ports")
+    assert ", ".join(checks.SKIPPABLE) == ALL
+    assert checks.skipped_checks(True) == checks.skipped_checks("all") == checks.SKIPPABLE  # noqa: FBT003
+    assert checks.skipped_checks(None) == checks.skipped_checks("") == ()
+    assert checks.skipped_checks("ports, code") == ("code", "ports")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +336,7 @@ def test_alone_the_flag_skips_all_that_can_be_skipped() -> None:
 )
 def test_what_cannot_be_skipped_is_refused_with_the_list(words: str, problem: str) -> None:
     with pytest.raises(UsageError) as refused:
-        skipped_checks(words)
+        checks.skipped_checks(words)
     pattern = f"--skip-checks: {problem}. What can be skipped: {ALL}"
     assert alike(str(refused.value), pattern)
 
@@ -354,4 +344,4 @@ def test_what_cannot_be_skipped_is_refused_with_the_list(words: str, problem: st
 def test_every_check_has_its_row_in_the_reference() -> None:
     page = Path(__file__).parents[3] / "docs/reference/checks.md"
     rows = re.findall(r"^\| `([a-z-]+)` \|.*\| (yes|no)[ :|]", page.read_text(), re.MULTILINE)
-    assert rows == [(check, "no" if always else "yes") for check, always in CHECKS.items()]
+    assert rows == [(check, "no" if always else "yes") for check, always in checks.CHECKS.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -86,14 +87,7 @@ def test_a_tool_without_an_answer_is_one_fault_of_its_node() -> None:
     assert (fault.node, fault.severity.treatment, fault.words) == ("a-1", "suspect", SILENT.message)
 
 
-TABLE = """\
-| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
-| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
-+===========================+===============+====================================================+
-| 0     910B3               | OK            | 91.5        48                0    / 0             |
-| 0                         | 0000:C1:00.0  | 0           0    / 0          3389 / 65536         |
-+===========================+===============+====================================================+
-"""
+TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/usual.txt").read_text()
 DOWN, UP = "link status: DOWN\n", "link status: UP\n"
 
 

@@ -16,16 +16,7 @@ import pytest
 
 from ascendboot.facts.query import NOT_QUERIED, Answered, Fact, Unanswered, answer_to
 from ascendboot.jobs.probe import parse_probe, probe_below
-from ascendboot.readiness.queries import (
-    DeviceIps,
-    DevicePorts,
-    Holder,
-    JobFolder,
-    JobRequirements,
-    NodeProbe,
-    host_queries,
-    work_queries,
-)
+from ascendboot.readiness import queries
 from ascendboot.value import replace
 from tests.here import Here
 from tests.unit.checks.well import node, value
@@ -44,20 +35,20 @@ def put(stage: Path, name: str, script: str) -> None:
     Here(stage).put(name, script)
 
 
-def answers(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> NodeProbe:
+def answers(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> queries.NodeProbe:
     """The answers of the node; `changed` replaces texts of the command."""
     [command] = {fact.command for fact in facts.values()}
     argv = command.argv
     for old, new in changed.items():
         argv = tuple(word.replace(old, new) for word in argv)
     result = Here(stage, path="")(replace(command, argv=argv)).to(command)
-    return NodeProbe.of({name: answer_to(fact, result) for name, fact in facts.items()})
+    return queries.NodeProbe.of({name: answer_to(fact, result) for name, fact in facts.items()})
 
 
-def of_work(stage: Path, **changes: Any) -> NodeProbe:
+def of_work(stage: Path, **changes: Any) -> queries.NodeProbe:
     plain: dict[str, Any] = {"base": PurePosixPath(stage / "base/lab"), "python": sys.executable}
-    job: JobRequirements = replace(JOB, **{**plain, **changes})
-    return answers(stage, work_queries(job, node(1)))
+    job: queries.JobRequirements = replace(JOB, **{**plain, **changes})
+    return answers(stage, queries.work_queries(job, node(1)))
 
 
 @pytest.mark.parametrize(("line", "spawns"), [("", False), ("mp.spawn(main)  # ranks", True)])
@@ -157,7 +148,7 @@ def test_a_launcher_is_looked_for_where_its_ranks_are_not(stage: Path) -> None:
     found.append(of_work(stage))
     assert [value(probe.jobs).folders for probe in found] == [
         (),
-        (JobFolder("t-elsewhere", "gone", str(folder)),),
+        (queries.JobFolder("t-elsewhere", "gone", str(folder)),),
     ]
 
 
@@ -181,7 +172,7 @@ def test_what_lives_of_jobs_of_any_cluster(
     mine = [process for process in jobs.processes if process.job_id == "t-before"]
     assert [(process.pid, process.command) for process in mine] == [(rank.pid, "/bin/sleep 60")]
     assert [f for f in jobs.folders if f.job_id == "t-before"] == [
-        JobFolder("t-before", launcher, str(folder))
+        queries.JobFolder("t-before", launcher, str(folder))
     ]
 
 
@@ -236,7 +227,8 @@ def test_room_is_measured_where_the_job_will_be(stage: Path) -> None:
     assert value(of_work(stage).disk).free_bytes > 0
 
 
-TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/usual.txt").read_text()
+DATA = Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1"
+TABLE = (DATA / "usual.txt").read_text()
 
 
 def test_users_of_devices_and_addresses_that_changed(
@@ -253,24 +245,23 @@ def test_users_of_devices_and_addresses_that_changed(
     )
     conf = "address_0=198.19.1.0\naddress_2=198.19.9.2\r\nnetmask_2=255.255.0.0\n"
     (stage / "hccn.conf").write_text(conf)
-    probe = answers(stage, host_queries(JOB, node(1)), **{"/etc/hccn.conf": f"{stage}/hccn.conf"})
+    probe = answers(
+        stage, queries.host_queries(JOB, node(1)), **{"/etc/hccn.conf": f"{stage}/hccn.conf"}
+    )
     assert probe.holders == Answered(
-        (Holder(rank.pid, (1,), "t-before", "/bin/sleep 60"), Holder(4194303, (1,)))
+        (queries.Holder(rank.pid, (1,), "t-before", "/bin/sleep 60"), queries.Holder(4194303, (1,)))
     )
     assert probe.present == Answered((0, 1))
     assert probe.health == Answered({0: "OK", 1: "OK"})
     assert probe.device_ips == Answered(
-        DeviceIps({0: "198.19.1.0", 2: "198.19.9.2"}, {2: Answered("198.19.7.2")})
+        queries.DeviceIps({0: "198.19.1.0", 2: "198.19.9.2"}, {2: Answered("198.19.7.2")})
     )
 
 
 def test_an_npu_smi_without_a_table_of_processes_shows_devices_and_no_users(stage: Path) -> None:
-    text = (
-        Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/without_processes.txt"
-    ).read_text()
-    (stage / "table").write_text(text)
+    (stage / "table").write_text((DATA / "without_processes.txt").read_text())
     put(stage, "npu-smi", f"cat {stage}/table\n")
-    probe = answers(stage, host_queries(JOB, node(1)))
+    probe = answers(stage, queries.host_queries(JOB, node(1)))
     assert (probe.present, probe.health) == (Answered((0, 1)), Answered({0: "OK", 1: "OK"}))
     why = "could not see who uses the devices: npu-smi info prints no table of processes"
     assert probe.holders == Unanswered("failed", why)
@@ -290,20 +281,20 @@ def test_item_10_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
     put(stage, "hccn_tool", f'echo "$*" >>{stage}/calls\n{parent}{lines}')
     skipped = frozenset({"device-ips"})
     job = replace(JOB, skipped=skipped, linked={"lab-1": (0, 1)}, crosses_pods=crosses_pods)
-    probe = answers(stage, host_queries(job, node(1)))
+    probe = answers(stage, queries.host_queries(job, node(1)))
     if is_a3 and not crosses_pods:
-        assert probe.ports == Answered(DevicePorts())
+        assert probe.ports == Answered(queries.DevicePorts())
         return
     on, off = Answered(value=True), Answered(value=False)
-    assert probe.ports == Answered(DevicePorts({0: on, 1: off}, {0: on, 1: off}))
+    assert probe.ports == Answered(queries.DevicePorts({0: on, 1: off}, {0: on, 1: off}))
     calls = ["-i 0 -link -g", "-i 1 -link -g", "-i 0 -tls -g", "-i 1 -tls -g"]
     assert (stage / "calls").read_text().splitlines() == calls
     assert len({*(stage / "shells").read_text().split()}) == 1  # no shell of its own for a call
     no_checks = replace(job, skipped=skipped | {"links", "tls", "devices"})
-    assert host_queries(no_checks, node(1)) == {}
+    assert queries.host_queries(no_checks, node(1)) == {}
 
 
-def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[NodeProbe, str]:
+def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[queries.NodeProbe, str]:
     """What is told of two NPUs, the second ill and in use, and what npu-smi was asked."""
     text = TABLE.replace("| 1     910B3               | OK   ", f"| {first + 1}     910B3  | Alarm")
     text = text.replace("| 0     910B3", f"| {first}     910B3").replace(
@@ -315,7 +306,7 @@ def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[Node
     which = "[ $# = 1 ] && echo table || echo mapping"
     put(stage, "npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/$({which})\n')
     job = replace(JOB, skipped=frozenset({"device-ips"}))
-    return answers(stage, host_queries(job, node(1))), (stage / "calls").read_text()
+    return answers(stage, queries.host_queries(job, node(1))), (stage / "calls").read_text()
 
 
 @pytest.mark.parametrize(
@@ -332,7 +323,7 @@ def test_npus_that_do_not_count_from_0_are_known_by_their_physical_ids(
     assert calls == asked_
     assert probe.present == Answered((0, 1))
     assert probe.health == Answered({0: "OK", 1: "Alarm"})
-    assert probe.holders == Answered((Holder(4194303, (1,)),))
+    assert probe.holders == Answered((queries.Holder(4194303, (1,)),))
 
 
 def test_npus_without_physical_ids_are_taken_for_no_others(stage: Path) -> None:
@@ -347,16 +338,16 @@ def test_physical_ids_of_the_table_itself_cost_one_call(stage: Path) -> None:
     put(stage, "npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/table\n')
     (stage / "table").write_text(text)
     job = replace(JOB, skipped=frozenset({"device-ips"}))
-    assert answers(stage, host_queries(job, node(1))).present == Answered(tuple(range(16)))
+    assert answers(stage, queries.host_queries(job, node(1))).present == Answered(tuple(range(16)))
     assert (stage / "calls").read_text() == "info\n"
 
 
 def test_a_host_side_without_tools_or_with_a_busy_one(stage: Path) -> None:
-    facts = host_queries(JOB, node(1))
+    facts = queries.host_queries(JOB, node(1))
     bare = answers(stage, facts, **{"/etc/hccn.conf": f"{stage}/none", "/usr/local": str(stage)})
     assert isinstance(bare.holders, Unanswered)
     assert bare.holders.kind == "missing"
-    assert bare.device_ips == Answered(DeviceIps({}))
+    assert bare.device_ips == Answered(queries.DeviceIps({}))
     put(stage, "npu-smi", "echo 'dcmi model initialized failed, because the device is used. x'\n")
     busy = answers(stage, facts, **{"/etc/hccn.conf": f"{stage}/none"})
     assert isinstance(busy.holders, Unanswered)

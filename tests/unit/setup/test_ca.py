@@ -100,7 +100,6 @@ def test_a_certificate_has_the_wanted_claims_and_lasts_400_days(
     certificate = _certificate(signed)
     assert certificate is not None
     assert certificate.claims == claims
-    assert certificate.valid_from is not None
     assert certificate.valid_from == pytest.approx(time.time() - 300, abs=20)
     assert certificate.valid_to == pytest.approx(time.time() + 400 * DAY_S, abs=20)
 

@@ -167,25 +167,17 @@ def test_big_files_go_in_pieces(place: Place, monkeypatch: pytest.MonkeyPatch) -
     assert not (place.base / "code/incoming").exists()
 
 
-def test_a_link_on_the_node_that_leaves_the_tree_is_not_followed(
-    place: Place, tmp_path: Path
-) -> None:
-    outside = tmp_path / "outside"
+def test_links_on_the_node_are_not_followed(place: Place, tmp_path: Path) -> None:
+    outside, victim = tmp_path / "outside", tmp_path / "victim"
     outside.mkdir()
+    victim.write_text("theirs")
     place.there.mkdir(parents=True)
     (place.there / "pkg").symlink_to(outside)
+    (place.there / "main.py").symlink_to(victim)
     with pytest.raises(NodeError, match=r"lab-1: could not put the code in place: .*pkg leads out"):
         place.send()
     assert list(outside.iterdir()) == []
-
-
-def test_a_link_on_the_node_in_place_of_a_file_is_replaced_not_followed(
-    place: Place, tmp_path: Path
-) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("theirs")
-    place.there.mkdir(parents=True)
-    (place.there / "main.py").symlink_to(victim)
+    (place.there / "pkg").unlink()
     assert place.send().outcome is Outcome.CHANGED
     assert victim.read_text() == "theirs"
     assert not (place.there / "main.py").is_symlink()
@@ -219,10 +211,6 @@ def test_leftovers_of_a_killed_setup_are_removed_and_are_no_code(place: Place) -
     place.put("pkg/model.py", "x = 3\n")
     assert place.send().outcome is Outcome.CHANGED
     assert set(place.files()) == {"main.py", "pkg/model.py"}
-
-
-def test_files_without_bytes_ignore_the_rest_of_another_try(place: Place) -> None:
-    place.send()
     (place.base / "code/incoming").write_text("rest of another try")
     (place.here / "link").symlink_to("main.py")
     place.put("empty", "")

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.facts.installed import (
-    FIREWALL_RULES,
-    NftTable,
-    base_script,
-    firewall_table,
-    installed_query,
-    parse_installed,
-)
+from ascendboot.facts import installed
 from ascendboot.setup.reset import by_kind, leftovers_commands
 from ascendboot.setup.steps import Change, Firewall
 from ascendboot.transport.api import Command, Result
@@ -22,7 +15,7 @@ from ascendboot.value import replace
 from tests.unit.setup.here import node_here
 
 RULES = "table inet ascendboot_lab { }\n"
-LOADED = NftTable("loaded", sha256(RULES.encode()).hexdigest())
+LOADED = installed.NftTable("loaded", sha256(RULES.encode()).hexdigest())
 _NFT = """\
 #!/bin/bash
 cd -- "${0%/*}"; echo "$*" >>calls
@@ -42,7 +35,7 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         self.base, self.bin = folder / "lab", folder / "bin"
-        for path, text in ((self.base / FIREWALL_RULES, RULES), (self.bin / "nft", _NFT)):
+        for path, text in ((self.base / installed.FIREWALL_RULES, RULES), (self.bin / "nft", _NFT)):
             path.parent.mkdir(parents=True)
             path.write_text(text)
         (self.bin / "nft").chmod(0o755)
@@ -50,19 +43,22 @@ class Host:
 
     def run(self, command: Command) -> Result:
         """Run a command about the folder."""
-        text = command.argv[2].replace(base_script("lab"), f"b={self.base}\n")
+        text = command.argv[2].replace(installed.base_script("lab"), f"b={self.base}\n")
         here = node_here(programs=str(self.bin))
         return here.run(replace(command, argv=("/bin/bash", "-c", text)))
 
-    def seen(self, *, wanted: bool = False) -> NftTable | None:
+    def own(self, *, wanted: bool = False) -> installed.Installed:
         """What the query finds."""
-        query = installed_query("lab", with_public_keys=False, with_firewall=wanted)
-        return parse_installed(self.run(query)).firewall
+        query = installed.installed_query("lab", with_public_keys=False, with_firewall=wanted)
+        return installed.parse_installed(self.run(query))
+
+    def seen(self, *, wanted: bool = False) -> installed.NftTable | None:
+        """What the query finds of the table."""
+        return self.own(wanted=wanted).firewall
 
     def apply(self, rules: str) -> Result:
         """Apply the step."""
-        query = installed_query("lab", with_public_keys=False, with_firewall=True)
-        change = Firewall(cluster="lab", rules=rules).check(parse_installed(self.run(query)))
+        change = Firewall(cluster="lab", rules=rules).check(self.own(wanted=True))
         assert isinstance(change, Change)
         [command] = change.commands
         return self.run(command)
@@ -85,24 +81,23 @@ def test_nft_is_not_called_on_a_node_that_has_and_needs_no_table(host: Host) -> 
 
 
 def test_the_table_counts_as_loaded_until_its_listing_differs(host: Host) -> None:
-    assert host.seen(wanted=True) == NftTable("absent")
+    assert host.seen(wanted=True) == installed.NftTable("absent")
     assert host.apply(RULES).exit_code == 0
     assert (host.seen(), host.seen(wanted=True)) == (LOADED, LOADED)
     host.table.write_text(f"{RULES}# more\n")
-    assert host.seen() == NftTable("changed")
+    assert host.seen() == installed.NftTable("changed")
     host.table.unlink()
-    assert host.seen() == NftTable("absent")
+    assert host.seen() == installed.NftTable("absent")
     host.table.write_text(RULES)  # as an operator loads the file at boot
     assert host.seen() == LOADED
 
 
 def test_other_rules_in_the_file_than_in_the_table_are_not_loaded(host: Host) -> None:
     host.apply(RULES)
-    (host.base / FIREWALL_RULES).write_text("other\n")
-    query = installed_query("lab", with_public_keys=False)
-    assert not parse_installed(host.run(query)).is_closed
-    (host.base / FIREWALL_RULES).write_text(RULES)
-    assert parse_installed(host.run(query)).is_closed
+    (host.base / installed.FIREWALL_RULES).write_text("other\n")
+    assert not host.own().is_closed
+    (host.base / installed.FIREWALL_RULES).write_text(RULES)
+    assert host.own().is_closed
 
 
 def test_a_message_of_nft_is_one_line_without_control_characters(host: Host) -> None:
@@ -126,8 +121,8 @@ def test_the_step_without_rules_removes_the_table_and_its_record(host: Host) -> 
 
 def test_reset_removes_the_table_on_the_host_and_nothing_of_it_in_a_container(host: Host) -> None:
     host.apply(RULES)
-    (host.base / "made").write_text(f"{FIREWALL_RULES}\n")
-    table = f"inet {firewall_table('lab')}"
+    (host.base / "made").write_text(f"{installed.FIREWALL_RULES}\n")
+    table = f"inet {installed.firewall_table('lab')}"
     assert host.reset(removes=False, in_container=True)["firewall"] == []
     assert host.reset(removes=False)["firewall"] == [table]
     assert host.table.exists()

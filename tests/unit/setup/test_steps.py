@@ -9,16 +9,7 @@ import pytest
 
 from ascendboot.facts.installed import Daemon, Installed
 from ascendboot.model.files import OwnFile
-from ascendboot.setup.steps import (
-    Absent,
-    Change,
-    FileContent,
-    KeyPair,
-    Later,
-    Satisfied,
-    Sshd,
-    Step,
-)
+from ascendboot.setup import steps
 from ascendboot.transport.api import Effect, FileWrite
 from ascendboot.value import replace
 
@@ -26,13 +17,13 @@ BASE = PurePosixPath("/var/lib/ascendboot/lab")
 NOTHING = Installed(base=BASE)
 TEXT = "hello\n"
 SHA = sha256(TEXT.encode()).hexdigest()
-ENV = FileContent("env/node.env", TEXT, 0o644)
-HOST_KEY = KeyPair("sshd/host_key", "lab-1 of lab")
+ENV = steps.FileContent("env/node.env", TEXT, 0o644)
+HOST_KEY = steps.KeyPair("sshd/host_key", "lab-1 of lab")
 KEY = "ssh-ed25519 AAAA"
 CONFIG = "Port 12345\n"
-SSHD = Sshd(sshd="/usr/sbin/sshd", config=CONFIG)
+SSHD = steps.Sshd(sshd="/usr/sbin/sshd", config=CONFIG)
 RUNNING = Daemon(7, sha256(f"{CONFIG}{KEY}\n".encode()).hexdigest())
-STALE = Absent("resources/hccl_json_8p.json")
+STALE = steps.Absent("resources/hccl_json_8p.json")
 
 
 def with_file(path: str, sha: str, mode: int) -> Installed:
@@ -53,9 +44,9 @@ def with_key(mode: int) -> Installed:
     ],
 )
 def test_a_node_in_the_desired_state_is_left_alone(
-    step: Step, own: Installed, because: str
+    step: steps.Step, own: Installed, because: str
 ) -> None:
-    assert step.check(own) == Satisfied(because)
+    assert step.check(own) == steps.Satisfied(because)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +59,12 @@ def test_a_node_in_the_desired_state_is_left_alone(
 )
 def test_a_file_that_differs_is_written_whole(own: Installed, why: str) -> None:
     write = FileWrite(BASE / "env/node.env", TEXT.encode(), 0o644)
-    assert ENV.check(own) == Change(summary=why, files=(write,))
+    assert ENV.check(own) == steps.Change(summary=why, files=(write,))
 
 
 def test_a_change_that_is_not_known_yet_is_only_announced() -> None:
-    change = Later("trust/known_hosts", "the host keys are made").check(NOTHING)
-    assert change == Change(summary="not known before the host keys are made")
+    change = steps.Later("trust/known_hosts", "the host keys are made").check(NOTHING)
+    assert change == steps.Change(summary="not known before the host keys are made")
 
 
 @pytest.mark.parametrize(
@@ -108,9 +99,9 @@ def test_a_change_that_is_not_known_yet_is_only_announced() -> None:
     ],
 )
 def test_a_change_without_files_is_one_command_that_writes(
-    step: Step, own: Installed, why: str, purpose: str
+    step: steps.Step, own: Installed, why: str, purpose: str
 ) -> None:
     change = step.check(own)
-    assert isinstance(change, Change)
+    assert isinstance(change, steps.Change)
     assert (change.summary, change.files) == (why, ())
     assert [(c.purpose, c.effect) for c in change.commands] == [(purpose, Effect.WRITE)]

@@ -9,22 +9,16 @@ from typing import Any
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.setup.verify import (
-    Evidence,
-    Expectation,
-    login_problems,
-    read_evidence,
-    read_verification,
-    verification_command,
-)
+from ascendboot.setup import verify
 from ascendboot.transport.api import Effect, Result
 from ascendboot.value import replace
+from tests.fake_transport import Answer
 from tests.unit.checks import well
 from tests.unit.setup.here import node_here
 
 CLUSTER = replace(well.TWO, env={"HCCL_CONNECT_TIMEOUT": "1200"})
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
-EXPECTED = Expectation(
+EXPECTED = verify.Expectation(
     cluster=CLUSTER,
     base=BASE,
     files={"resources/hostfile": "198.18.0.1 slots=8\n"},
@@ -39,26 +33,21 @@ GOOD_LINES = EXPECTED.wanted_answer(CLUSTER.primary)
 GOOD = "\n".join(GOOD_LINES)
 
 
-def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
+def answer(*lines: tuple[str, int, str, str]) -> Result:
     text = "".join(
         f"{name} {exit_code} {_b64(out)} {_b64(err)}\n" for name, exit_code, out, err in lines
     )
-    return Result(
-        node="lab-1",
-        command=verification_command(EXPECTED),
-        exit_code=code,
-        stdout=text.encode(),
-        stderr=b"",
-        duration_s=0.1,
-    )
+    return Answer(text).to(verify.verification_command(EXPECTED), "lab-1")
 
 
-def problems(result: Result, expected: Expectation = EXPECTED, **found: Evidence) -> dict[str, Any]:
+def problems(
+    result: Result, expected: verify.Expectation = EXPECTED, **found: verify.Evidence
+) -> dict[str, Any]:
     """The problems of each node; `found` is evidence by names with `_` for `-`."""
     evidence = {name.replace("_", "-"): each for name, each in found.items()}
-    logins = read_verification(expected, result)
+    logins = verify.read_verification(expected, result)
     nodes = expected.cluster.nodes
-    return {n.name: login_problems(expected, n, logins[n.name], evidence) for n in nodes}
+    return {n.name: verify.login_problems(expected, n, logins[n.name], evidence) for n in nodes}
 
 
 def _b64(text: str) -> str:
@@ -66,7 +55,7 @@ def _b64(text: str) -> str:
 
 
 def test_logins_that_find_what_was_written_have_no_problem() -> None:
-    assert verification_command(EXPECTED).effect is Effect.READ
+    assert verify.verification_command(EXPECTED).effect is Effect.READ
     result = answer(("lab-1", 0, GOOD, ""), ("lab-2", 0, GOOD, ""))
     assert problems(result) == {"lab-1": (), "lab-2": ()}
 
@@ -181,7 +170,7 @@ def test_hostile_16_evidence_of_the_node_says_why_a_login_broke_off(
     shells: tuple[str, str], code: int, err: str, log: tuple[str, ...], problem: str
 ) -> None:
     one, two = (
-        read_evidence(
+        verify.read_evidence(
             replace(answer(), stdout="\n".join((f"root:x:0:0::/root:{s}", *log)).encode())
         )
         for s in shells
@@ -203,7 +192,7 @@ def test_a_node_without_an_answer_has_a_problem() -> None:
 )
 def test_a_line_of_another_form_is_named(line: bytes) -> None:
     with pytest.raises(NotUnderstoodError, match=r"^logins: line 1 not understood: "):
-        read_verification(EXPECTED, replace(answer(), stdout=line + b"\n"))
+        verify.read_verification(EXPECTED, replace(answer(), stdout=line + b"\n"))
 
 
 def test_no_name_of_a_variable_disturbs_the_verification(tmp_path: Path) -> None:
@@ -226,7 +215,7 @@ def test_no_name_of_a_variable_disturbs_the_verification(tmp_path: Path) -> None
         mpirun=str(tmp_path / "mpirun"),
         has_wrapper=False,
     )
-    result = node_here("lab-1", str(tmp_path)).run(verification_command(expected)).checked()
+    result = node_here("lab-1", str(tmp_path)).run(verify.verification_command(expected)).checked()
     # Both logins reach the second node, where a variable differs from that of the first.
     differs = "the inventory's environment does not arrive as it was written"
     assert problems(result, expected) == {"lab-1": (differs,), "lab-2": ()}

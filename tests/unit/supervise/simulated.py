@@ -81,7 +81,6 @@ class World:
         self.saved_step = 0
         self.queue: list[tuple[float, int, int | None, Callable[[], object]]] = []
         self.number = 0
-        self.states: set[State] = set()
         self.kills: set[State] = set()
 
     def heard(self, event: Mapping[str, object]) -> None:
@@ -121,7 +120,6 @@ class World:
         before = self.core.to_json() if is_killed else {}
         actions = ask()
         self.check()
-        self.states.add(self.core.state)
         if self.reloads:
             self.reload()
         if is_killed:

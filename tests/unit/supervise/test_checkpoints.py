@@ -160,22 +160,10 @@ def test_tensorflow_resumes_from_the_prefix_that_its_marker_names() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "missing", ["index", "data-00000-of-00002", "data-00001-of-00002"], ids=str
-)
-def test_tensorflow_steps_back_if_a_file_is_missing(missing: str) -> None:
-    of = tensorflow(380, 400, marker=400, without=f"model.ckpt-400.{missing}")
-    assert step_of("tensorflow", of) == 380
-
-
 def test_the_missing_shard_is_named() -> None:
     name = "model.ckpt-400.data-00001-of-00002"
     found = newest({"n1": tensorflow(400, marker=400, without=name)}, rules("tensorflow"))
     assert found == Found(None, (f"n1: {D}/model.ckpt-400 is not complete: {name} is missing",))
-
-
-def test_tensorflow_is_never_newer_than_its_marker() -> None:
-    assert step_of("tensorflow", tensorflow(380, 400, marker=380)) == 380
 
 
 def test_the_marker_of_tensorflow_may_hold_an_absolute_path() -> None:
@@ -275,10 +263,6 @@ def test_mindspore_counts_epochs_and_steps() -> None:
     )
 
 
-def test_a_graph_of_mindspore_that_is_empty_makes_its_checkpoints_unusable() -> None:
-    assert step_of("mindspore", listing("a-graph.meta=0", "a-1_9.ckpt", "b-1_5.ckpt")) == 5
-
-
 def test_mindspore_needs_the_files_of_all_ranks_unless_it_is_reshardable() -> None:
     names = [f"rank_{n}/net-1_{step}.ckpt" for n in range(3) for step in (5, 9)]
     assert seen("mindspore", listing(*names))[-1] == Saved(9, D, frozenset({(0,), (1,), (2,)}))
@@ -305,13 +289,26 @@ def test_a_manifest_is_taken_if_all_files_have_their_sizes() -> None:
     assert newest({"n1": of}, rules("manifest")) == Found(Checkpoint(400, f"{D}/m-400", ("n1",)))
 
 
-@pytest.mark.parametrize("names", [("m-380=5",), ("m-380=5", "m-400=4"), ("m-380=5", "m-400=0")])
-def test_a_manifest_steps_back_if_a_file_is_not_whole(names: tuple[str, ...]) -> None:
-    assert step_of("manifest", manifests(400, *names)) == 380
-
-
-def test_no_manifest_is_newer_than_the_latest_one() -> None:
-    assert step_of("manifest", manifests(380, "m-380=5", "m-400=5")) == 380
+@pytest.mark.parametrize(
+    ("kind", "of", "step"),
+    [
+        *(
+            ("tensorflow", tensorflow(380, 400, marker=400, without=f"model.ckpt-400.{part}"), 380)
+            for part in ("index", "data-00000-of-00002", "data-00001-of-00002")
+        ),
+        *(("manifest", manifests(400, "m-380=5", *more), 380) for more in ((), ("m-400=4",))),
+        ("manifest", manifests(400, "m-380=5", "m-400=0"), 380),
+        # None is newer than what the marker names.
+        ("tensorflow", tensorflow(380, 400, marker=380), 380),
+        ("manifest", manifests(380, "m-380=5", "m-400=5"), 380),
+        # The graph is empty.
+        ("mindspore", listing("a-graph.meta=0", "a-1_9.ckpt", "b-1_5.ckpt"), 5),
+    ],
+)
+def test_a_checkpoint_that_is_not_whole_is_passed_over(
+    kind: CheckpointKind, of: Listing, step: int
+) -> None:
+    assert step_of(kind, of) == step
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,4 @@ def test_two_links_have_a_common_cause_but_not_two_nodes_or_ranks() -> None:
     assert both(FaultKind.LINK_DOWN)
     assert not both(FaultKind.NODE_DOWN)
     assert not both(FaultKind.RANK_EXIT)
-
-
-def test_the_only_node_of_a_job_has_nothing_in_common() -> None:
-    assert not common_nodes([seen(FaultKind.NODE_DOWN, 0, "n1")], ["n1"], 30)
+    assert not common_nodes([seen(FaultKind.NODE_DOWN, 0, "n1")], ["n1"], 30)  # the only node

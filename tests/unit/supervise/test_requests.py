@@ -63,7 +63,8 @@ def test_a_request_that_was_withdrawn_changes_nothing(tmp_path: Path) -> None:
     ("request_", "words"),
     [
         (quarantine("n-9"), "n-9: no such node; the nodes are n-1, n-2, n-3"),
-        (Request(verb="resize", count=1), "resize 1: "),
+        (Request(verb="release", node="n-9"), "n-9: no such node; the nodes are n-1, n-2, n-3"),
+        (Request(verb="resize", count=1), "resize 1: 1 node of 8 devices: fewer than min_nodes 2"),
     ],
 )
 def test_what_is_not_possible_is_refused_and_changes_nothing(

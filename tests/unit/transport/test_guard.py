@@ -15,17 +15,13 @@ LOOK = Command(argv=("cat", "/x"), purpose="look", effect=Effect.READ)
 SPOIL = Command(argv=("rm", "-rf", "/x"), purpose="remove x", effect=Effect.WRITE)
 
 
-def ignore(_data: bytes) -> None:
-    pass
-
-
 @pytest.mark.parametrize(
     "attempt",
     [
         lambda t: t.run(SPOIL),
         lambda t: t.run_all([LOOK, SPOIL]),
         lambda t: t.hold(SPOIL),
-        lambda t: t.stream(SPOIL, ignore),
+        lambda t: t.stream(SPOIL, print),
     ],
     ids=["run", "run_all", "hold", "stream"],
 )

@@ -46,9 +46,7 @@ def parsed(reply: Reply) -> tuple[tuple[Result, ...], bytes, bool, bool]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, len(WHOLE)])
-def test_a_reply_gives_every_result_in_whatever_pieces_it_comes(
-    size: int,
-) -> None:
+def test_a_reply_gives_every_result_in_whatever_pieces_it_comes(size: int) -> None:
     reader = Reply("n1", SCRIPT)
     for at in range(0, len(WHOLE), size):
         assert not reader.ended

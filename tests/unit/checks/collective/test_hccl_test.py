@@ -162,13 +162,12 @@ def test_variables_of_the_inventory_stay(tmp_path: Path) -> None:
 
 def test_the_table_of_rank_0_becomes_a_note_and_its_exit_code_stays(tmp_path: Path) -> None:
     table = "\n".join([HEADER, *rows(2)])
-    code, out = run(
-        tmp_path, f"cat <<EOF\n{table}\nEOF", "whole", "mpirun", "all_reduce", "8", "16"
-    )
+    words = ("whole", "mpirun", "all_reduce", "8", "16")
+    code, out = run(tmp_path, f"cat <<EOF\n{table}\nEOF", *words)
     assert rank_notes(out).measured == {"rows": [[8, 1.5, "success"], [16, 3.0, "success"]]}
     assert code == 0
     fails = "echo acl interface return err ./a.cc:5, retcode: 507033.; exit 153"
-    code, out = run(tmp_path, fails, "whole", "mpirun", "all_reduce", "8", "16", RANK="3")
+    code, out = run(tmp_path, fails, *words, RANK="3")
     assert (code, rank_notes(out)) == (1, RankNotes(others=(fails[5:].partition(";")[0],)))
 
 
@@ -278,25 +277,26 @@ def test_a_device_that_is_slow_with_two_partners_is_named() -> None:
     assert started == ["pairs", "pairs", "whole"]
 
 
-def test_a_device_that_fails_with_two_partners_is_named_with_its_meaning() -> None:
-    said = "hccl interface return err ./common/src/hccl_test_common.cc:538, retcode: 9"
-    [(id_, _, where, text)] = lines(checked({(0, 1): said, (0, 2): said})[0])
+CODE_9 = "hccl interface return err ./common/src/hccl_test_common.cc:538, retcode: 9"
+OF_ONE_NODE = [pair for way in pairings(Placement(SLOTS[:4])) for pair in way]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "why", "who"),
+    [
+        ([(0, 1), (0, 2)], CODE_9, "device 0"),  # its meaning follows
+        ([(2, 3)], "no result within 240 s", "devices 2-3 together"),
+        (OF_ONE_NODE, "cannot open libhccl.so", "devices 0-3"),
+    ],
+    ids=["with two partners", "a link", "all of a node alike"],
+)
+def test_devices_that_fail_are_one_finding(
+    pairs: list[tuple[int, int]], why: str, who: str
+) -> None:
+    [(id_, _, where, text)] = lines(checked(dict.fromkeys(pairs, why))[0])
     assert (id_, where) == ("hccl-test-failed", (ONE,))
-    assert text.startswith(f"device 0: HCCL Test failed: {said} (")
-
-
-def test_a_bad_link_blames_no_device() -> None:
-    [(id_, _, _, text)] = lines(checked({(2, 3): "no result within 240 s"})[0])
-    assert text == "devices 2-3 together: HCCL Test failed: no result within 240 s"
-    assert id_ == "hccl-test-failed"
-
-
-def test_devices_of_a_node_that_fail_alike_are_one_finding() -> None:
-    every = {
-        pair: "cannot open libhccl.so" for way in pairings(Placement(SLOTS[:4])) for pair in way
-    }
-    [(_, _, where, text)] = lines(checked(every)[0])
-    assert (where, text) == ((ONE,), "devices 0-3: HCCL Test failed: cannot open libhccl.so")
+    start = f"{who}: HCCL Test failed: {why}"
+    assert text.startswith(f"{start} (") if why == CODE_9 else text == start
 
 
 @pytest.mark.parametrize(
@@ -319,13 +319,8 @@ def test_devices_of_a_node_that_fail_alike_are_one_finding() -> None:
     ],
 )
 def test_the_whole_is_compared(more: Mapping[str, Any], level: str, text: str) -> None:
-    found = [(id_, lvl, where, words) for id_, lvl, where, words in lines(checked(**more)[0])]
-    if not level:
-        assert found == []
-        return
-    [(id_, lvl, where, words)] = found
-    assert (id_, lvl, where) == ("hccl-test-slow", level, (ONE, TWO))
-    assert words.startswith(text)
+    found = [(*rest, words[: len(text)]) for *rest, words in lines(checked(**more)[0])]
+    assert found == ([("hccl-test-slow", level, (ONE, TWO), text)] if level else [])
 
 
 CAUSE = JobCause(kind=CauseKind.RANK, title="rank 5 failed", ranks=(5,), nodes=(TWO,), words="boom")

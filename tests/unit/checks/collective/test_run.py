@@ -44,15 +44,11 @@ LACKS = Answer("a notice of sitecustomize\nlacks mpi4py\n")
 
 
 def test_the_libraries_that_each_node_lacks_are_read_between_other_lines() -> None:
-    nodes = {"a-1": answering("a-1", LACKS), "a-2": answering("a-2", Answer(""))}
+    no_python = Answer(stderr="exec: python3: not found", exit_code=127)
+    answers = {"a-1": LACKS, "a-2": Answer(""), "a-3": no_python}
+    nodes = {name: answering(name, answer) for name, answer in answers.items()}
     assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI, "a-2": NONE}
     assert lacks(TORCHRUN, nodes, forks=4) == {"a-1": NONE, "a-2": NONE}
-
-
-def test_a_node_without_that_python_has_no_answer() -> None:
-    no_python = Answer(stderr="exec: python3: not found", exit_code=127)
-    nodes = {"a-1": answering("a-1", LACKS), "a-2": answering("a-2", no_python)}
-    assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI}
 
 
 @pytest.mark.parametrize(
@@ -61,21 +57,18 @@ def test_a_node_without_that_python_has_no_answer() -> None:
         ("gloo", {"a-1": GLOO, "a-2": GLOO}, "torch for python3. It needs torch with gloo"),
         ("mpi", {"a-1": MPI | GLOO, "a-2": MPI | GLOO}, f"{MPI4PY} (or torch, for gloo)"),
         ("mpi", {"a-1": MPI | GLOO, "a-2": MPI, "a-3": NONE}, MPI4PY),
+        ("mpi", {"a-1": NONE, "a-2": GLOO}, ""),
     ],
 )
 def test_nodes_without_the_library_are_named(
     way: str, lacking: Mapping[str, Collection[str]], words: str
 ) -> None:
     found = no_library(way, "python3", lacking)
-    assert found is not None
-    assert found.message == (
+    message = (
         f"a-[1-2]: the preflight could not be run: no module {words}; install it there, or state "
         "another code.python."
     )
-
-
-def test_no_node_is_named_if_all_have_the_library() -> None:
-    assert no_library("mpi", "python3", {"a-1": NONE, "a-2": GLOO}) is None
+    assert (found and found.message) == (message if words else None)
 
 
 TABLE = BASE / "resources/hccl_json_4p_2_host.json"
