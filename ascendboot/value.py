@@ -1,24 +1,44 @@
-"""The base of all values, and how values become JSON and are read from it."""
+"""The base of all values, how values become JSON and are read from it, and our data files."""
 
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from ipaddress import IPv4Network
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import yaml
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import asdict, astuple, replace
 from typing_extensions import dataclass_transform
 
-__all__ = ["Struct", "Value", "as_json", "asdict", "astuple", "field", "from_json", "replace"]
+__all__ = [
+    "YAML_LOADER",
+    "Struct",
+    "Value",
+    "as_json",
+    "asdict",
+    "astuple",
+    "data_file",
+    "field",
+    "from_json",
+    "replace",
+]
 
 T = TypeVar("T")
+YAML_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The reader in C, ten times as fast, where PyYAML was built with it."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Value(Struct, frozen=True):
     """A frozen record with named fields, equal to another one of its class with equal fields."""
+
+
+def data_file(package: str, name: str) -> Any:  # noqa: ANN401 (what the YAML holds)
+    """Return the contents of a YAML file beside the modules of a package of ours."""
+    return yaml.load((files(package) / name).read_bytes(), YAML_LOADER)  # noqa: S506 - safe, too
 
 
 def as_json(value: object) -> Any:  # noqa: ANN401 (a part of a JSON document)

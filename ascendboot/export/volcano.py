@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ from ascendboot.model.cluster import Cluster
 from ascendboot.model.names import names_file_here
 from ascendboot.model.secrets import is_secret_value
 from ascendboot.templates import installed_templates, script
-from ascendboot.value import Value, replace
+from ascendboot.value import Value, data_file, replace
 
 Profile = Literal["lite", "cabinet", "mindcluster"]
 PROFILES: tuple[Profile, ...] = ("lite", "cabinet", "mindcluster")
@@ -218,8 +217,7 @@ def refusals(job: Mapping[str, Any]) -> Iterator[str]:
 @cache
 def facts(name: str = "kubernetes.yaml") -> dict[str, Any]:
     """The contents of a file beside this module."""
-    text = (files("ascendboot.export") / name).read_bytes()
-    contents: dict[str, Any] = yaml.safe_load(text)
+    contents: dict[str, Any] = data_file("ascendboot.export", name)
     return contents
 
 

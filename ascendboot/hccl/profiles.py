@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from pathlib import PurePosixPath
 
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ascendboot.hccl.variables import Whole
+from ascendboot.value import data_file
 
 
 class Variable(BaseModel):
@@ -27,8 +26,8 @@ class Variable(BaseModel):
 @cache
 def rec_sdk_tf() -> dict[str, Variable]:
     """The variables of the profile rec-sdk-tf by name, in the order of the reference page."""
-    text = (files("ascendboot.hccl") / "rec_sdk_tf.yaml").read_bytes()
-    listed = TypeAdapter(list[Variable]).validate_python(yaml.safe_load(text))
+    data = data_file("ascendboot.hccl", "rec_sdk_tf.yaml")
+    listed = TypeAdapter(list[Variable]).validate_python(data)
     return {variable.name: variable for variable in listed}
 
 

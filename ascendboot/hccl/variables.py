@@ -10,13 +10,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any, ClassVar, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from ascendboot.value import Value
+from ascendboot.value import Value, data_file
 
 PRODUCT_NAMES = {"910": "910", "a2": "A2", "a3": "A3", "a5": "950"}
 """The inventory's words for products, as HCCL's manual calls them."""
@@ -29,7 +27,6 @@ _ALIKE = 0.9
 """HCOMM_DEBUG_CONFIG is a variable of its own, less than this like HCCL_DEBUG_CONFIG."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _LAST_PORT = 65535
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader, the fast one where PyYAML was built with it."""
 
 
@@ -292,8 +289,8 @@ class Variable(_Data):
 @cache
 def variables() -> dict[str, Variable]:
     """All variables by name, in the order of the reference page."""
-    text = (files("ascendboot.hccl") / "variables.yaml").read_bytes()
-    listed = TypeAdapter(list[Variable]).validate_python(yaml.load(text, _LOADER))  # noqa: S506
+    data = data_file("ascendboot.hccl", "variables.yaml")
+    listed = TypeAdapter(list[Variable]).validate_python(data)
     return {variable.name: variable for variable in listed}
 
 

@@ -6,10 +6,8 @@ import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import TypeAlias
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from ascendboot.hccl import variables as hccl
@@ -23,6 +21,7 @@ from ascendboot.model.cluster import LAUNCHER_NAMES, Node, ResourceMode, has_mee
 from ascendboot.model.files import FOLDER
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
+from ascendboot.value import data_file
 
 Section: TypeAlias = tuple[Mapping[str, str], Mark]
 """Variables, and where they are stated."""
@@ -414,8 +413,7 @@ class _Reserved(BaseModel):
 @cache
 def _listed() -> _Reserved:
     """The contents of `reserved.yaml`."""
-    text = (files("ascendboot.inventory") / "reserved.yaml").read_bytes()
-    return _Reserved.model_validate(yaml.safe_load(text))
+    return _Reserved.model_validate(data_file("ascendboot.inventory", "reserved.yaml"))
 
 
 def why_not_env(name: str) -> str | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from functools import cache, cached_property
-from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeAlias
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, Tag
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
@@ -16,6 +14,7 @@ from ascendboot.inventory import values
 from ascendboot.inventory.values import TAG, Kind
 from ascendboot.inventory.yaml import Location
 from ascendboot.model import cluster as model
+from ascendboot.value import data_file
 
 
 class Keys(BaseModel):
@@ -252,7 +251,7 @@ def whole() -> Shape:
     made = InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
     made["properties"]["hccl"] |= {"properties": _hccl_schema(), "additionalProperties": False}
     models = {**made["$defs"], InventoryKeys.__name__: made}
-    texts = yaml.safe_load((files("ascendboot.inventory") / "keys.yaml").read_bytes())
+    texts = data_file("ascendboot.inventory", "keys.yaml")
     for owner, keys in texts.items():
         for name, key in keys.items():
             shape = models[owner]["properties"][name]

@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import yaml
 
 from ascendboot.errors import InventoryError, UsageError
 from ascendboot.model.secrets import is_secret_name, without_secrets
-from ascendboot.value import Struct, Value, field
+from ascendboot.value import YAML_LOADER, Struct, Value, field
 
 LIMIT = 1024 * 1024
 """The largest inventory, in bytes; ranges keep thousands of nodes far below it."""
@@ -189,7 +189,6 @@ _DEEPEST = 20
 _TOO_DEEP = f"nested more than {_DEEPEST} deep; does a bracket miss its partner?"
 """No key of an inventory stands deeper; composing a deeper one would exhaust the C stack."""
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
 """Characters of UTF-8 that YAML forbids; listed one by one, because that compiles fast."""
 _CORE = "tag:yaml.org,2002:"
@@ -257,7 +256,7 @@ def _compose(text: str, file: str, problems: list[Problem]) -> yaml.Node | None:
     """
     depth, documents = 0, 0
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        for event in yaml.parse(text, Loader=YAML_LOADER):
             line = event.start_mark.line + 1 if event.start_mark else 1
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
@@ -269,7 +268,7 @@ def _compose(text: str, file: str, problems: list[Problem]) -> yaml.Node | None:
             if isinstance(event, yaml.AliasEvent):
                 what = f"*{event.anchor} is an alias; write it out, or use `groups`"
                 problems.append(Problem(line, "", what))
-        return yaml.compose(text, Loader=_LOADER)
+        return yaml.compose(text, Loader=YAML_LOADER)
     except yaml.YAMLError as error:
         problem = _syntax(error, text)
         if "nesting depth" in problem.text:  # PyYAML has a limit, too, since 6.0.4

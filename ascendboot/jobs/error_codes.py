@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
-from importlib.resources import files
 from pathlib import Path
 from signal import SIGKILL
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ascendboot.errors import AscendbootError, excerpt
+from ascendboot.value import YAML_LOADER, data_file
 
 _ADDRESS: Final = r"[0-9A-Fa-f.:]{2,45}"
 _ZONE: Final = r"(?:%[\w.-]{1,40})?"
@@ -136,7 +136,6 @@ OWN_ENTRIES: Final = "known-errors.yaml"
 """The operator's own entries, in the working directory; they come before all others."""
 _LARGEST: Final = 1 << 20
 _DEEPEST: Final = 10
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @cache
@@ -146,8 +145,7 @@ def known_errors() -> _Table:
     Raises:
         AscendbootError: the operator's file is invalid.
     """
-    text = (files("ascendboot.jobs") / "error_codes.yaml").read_bytes()
-    table = _Table.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
+    table = _Table.model_validate(data_file("ascendboot.jobs", "error_codes.yaml"))
     own = own_entries(Path(OWN_ENTRIES))
     return table.model_copy(update={"entries": (*own, *table.entries)}) if own else table
 
@@ -165,7 +163,7 @@ def own_entries(path: Path) -> tuple[KnownText, ...]:
             raise AscendbootError(
                 f"{path}: is larger than 1 MiB, deeply nested, or uses YAML aliases; shorten it"
             )
-        document = yaml.load(text, Loader=_LOADER) or ()  # noqa: S506 - safe, too
+        document = yaml.load(text, Loader=YAML_LOADER) or ()  # noqa: S506 - safe, too
         found = TypeAdapter(tuple[KnownText, ...]).validate_python(document)
     except FileNotFoundError:
         return ()
@@ -179,7 +177,7 @@ def own_entries(path: Path) -> tuple[KnownText, ...]:
 def _is_plain(text: bytes) -> bool:
     """Whether YAML has no aliases and few levels, so that reading it takes little time."""
     depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=YAML_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST or isinstance(event, yaml.AliasEvent):

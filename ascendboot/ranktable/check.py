@@ -40,10 +40,13 @@ def against(
 ) -> tuple[Problem, ...]:
     """Where a table, which may be broken anywhere, contradicts the devices of the nodes."""
     found = [*_stale_ranks(document, servers)]
-    entries = [(path, server, "device") for path, server in _objects(document, "server_list")]
-    for path, group in _objects(document, "group_list"):
-        instances = _objects(group, "instance_list", path)
-        entries += [(where, instance, "devices") for where, instance in instances]
+    all_lists = dict.fromkeys(known.device_lists for known in FORMATS.values())
+    entries: list[tuple[text.JsonPath, Mapping[str, object], str]] = []
+    for *outer, inner in filter(None, all_lists):
+        objects = [*_objects(document, outer[0])]
+        for name in outer[1:]:
+            objects = [each for path, of in objects for each in _objects(of, name, path)]
+        entries += [(path, server, inner) for path, server in objects]
     for path, entry, list_name in entries:
         server_id = entry.get("server_id")
         server = servers.get(server_id) if isinstance(server_id, str) else None

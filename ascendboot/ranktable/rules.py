@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from typing import Literal, TypeAlias
 
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ascendboot.ranktable.text import JsonPath, shown
-from ascendboot.value import Struct, Value, field
+from ascendboot.value import Struct, Value, data_file, field
 
 Level: TypeAlias = Literal["error", "warning"]
 Product: TypeAlias = Literal["910", "a2", "a3", "a5", "310p"]
@@ -52,8 +50,7 @@ class Rule(BaseModel):
 @cache
 def rules() -> dict[str, Rule]:
     """All rules by id, in the order of the reference page."""
-    text = (files("ascendboot.ranktable") / "rules.yaml").read_bytes()
-    found = TypeAdapter(list[Rule]).validate_python(yaml.safe_load(text))
+    found = TypeAdapter(list[Rule]).validate_python(data_file("ascendboot.ranktable", "rules.yaml"))
     return {rule.id: rule for rule in found}
 
 

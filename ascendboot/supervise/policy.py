@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from enum import Enum, IntEnum
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
-import yaml
-
-from ascendboot.value import Value, replace
+from ascendboot.value import Value, data_file, replace
 
 Status = Literal["healthy", "suspect", "soft-quarantine", "quarantined", "absent"]
 Treatment = Literal["log", "suspect", "restart", "drop", "quarantine"]
@@ -241,9 +238,8 @@ def _signs(fault: Fault) -> tuple[str, ...]:
 @cache
 def _table() -> dict[str, Level]:
     """The contents of `fault_codes.yaml`: the highest level of each code."""
-    text = (files("ascendboot.supervise") / "fault_codes.yaml").read_bytes()
     found: dict[str, Level] = {}
-    for name, codes in yaml.safe_load(text).items():
+    for name, codes in data_file("ascendboot.supervise", "fault_codes.yaml").items():
         for code in codes:
             found[code.upper()] = max(Level[name], found.get(code.upper(), Level.NOT_HANDLE))
     return found

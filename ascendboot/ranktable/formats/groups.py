@@ -246,6 +246,7 @@ FORMAT = parts.Format(
     called="a group list",
     products=("910",),
     list_name="group_list",
+    device_lists=("group_list", "instance_list", "devices"),
     table=GroupTable,
     check=_check,
     from_servers=_from_servers,

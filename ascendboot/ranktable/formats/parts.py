@@ -213,6 +213,9 @@ class Format(Value, kw_only=True):
     """The products whose HCCL reads it."""
     list_name: str
     """The member by which it is recognised."""
+    device_lists: tuple[str, ...] = ()
+    """The names of the lists from the document down to the devices of a server; none: it has no
+    servers."""
     table: type[Table]
     check: Callable[[Members], None]
     """Reports everything that is wrong with the document."""

@@ -47,7 +47,7 @@ def test_an_invalid_port_in_the_configuration_is_none(
 
 _ENDS_AS_IT_IS_READ = """\
 sleep 60 & pid=$!
-until read -r name <"/proc/$pid/comm" && [ "$name" = sleep ]; do :; done
+until read -r -d '' name <"/proc/$pid/cmdline" && [ "$name" = sleep ]; do :; done
 read() {
   builtin read "$@"
   local code=$?
