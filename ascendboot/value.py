@@ -36,9 +36,10 @@ class Value(Struct, frozen=True):
     """A frozen record with named fields, equal to another one of its class with equal fields."""
 
 
-def data_file(package: str, name: str) -> Any:  # noqa: ANN401 (what the YAML holds)
+def data_file(package: str, name: str, kind: type[T]) -> T:
     """Return the contents of a YAML file beside the modules of a package of ours."""
-    return yaml.load((files(package) / name).read_bytes(), YAML_LOADER)  # noqa: S506 - safe, too
+    contents = yaml.load((files(package) / name).read_bytes(), YAML_LOADER)  # noqa: S506 - safe, too
+    return from_json(contents, kind)
 
 
 def as_json(value: object) -> Any:  # noqa: ANN401 (a part of a JSON document)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from invoke.exceptions import Exit
 
 from ascendboot.console.screen import Screen
 from ascendboot.errors import OutputError, UsageError
 from ascendboot.model.names import parse_span
+from ascendboot.value import Value
 
 W = TypeVar("W", bound=str)
 
@@ -136,6 +140,50 @@ def duration(flag: str, text: str) -> float:
         return parse_span(text)
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from error
+
+
+class Outputs(Value):
+    """Where events and figures of a supervised job go; empty: nowhere."""
+
+    on_event: str = ""
+    metrics: str = ""
+
+    def check(self) -> None:
+        """Check both before anything is started.
+
+        Raises:
+            UsageError: one of them cannot be used.
+        """
+        path = Path(self.metrics)
+        if self.metrics and path.suffix != ".prom":
+            raise UsageError(f"--metrics: {path}: node_exporter reads only files *.prom; rename it")
+        if self.metrics and not path.parent.is_dir():
+            raise UsageError(f"--metrics: {path.parent}: is no folder; create it")
+        if self.on_event:
+            event_target(self.on_event)
+
+
+def event_target(text: str) -> str | list[str]:
+    """Return the http(s) URL of --on-event, or the words of its command line.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if "://" in text.split(" ", 1)[0]:
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+            raise UsageError(
+                "--on-event: a URL begins with http:// or https:// and a host, without a user; "
+                "for anything else state a command"
+            )
+        return text
+    try:
+        argv = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--on-event: is not a command line: {error}; check its quotes") from error
+    if not argv:
+        raise UsageError("--on-event: is empty; state a command or a URL")
+    return argv
 
 
 def promises(what: str) -> tuple[str, str]:

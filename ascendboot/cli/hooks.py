@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import shlex
 import signal
 import subprocess
 import threading
@@ -13,19 +12,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.cli.common import event_target
+from ascendboot.errors import AscendbootError
 from ascendboot.model.files import write_atomically
 from ascendboot.supervise.core import Core
 from ascendboot.supervise.history import generations
 from ascendboot.supervise.metrics import metrics_text
 from ascendboot.supervise.store import Store
-from ascendboot.value import Value
 
 _COMMAND_S: Final = 10.0
 _WEBHOOK_S: Final = 5.0
@@ -33,27 +33,6 @@ _END_S: Final = 15.0
 """After the end of a job, for the events that are left."""
 _MOST_WAITING: Final = 100
 _METRICS_S: Final = 10.0
-
-
-class Outputs(Value):
-    """Where events and figures of a supervised job go; empty: nowhere."""
-
-    on_event: str = ""
-    metrics: str = ""
-
-    def check(self) -> None:
-        """Check both before anything is started.
-
-        Raises:
-            UsageError: one of them cannot be used.
-        """
-        path = Path(self.metrics)
-        if self.metrics and path.suffix != ".prom":
-            raise UsageError(f"--metrics: {path}: node_exporter reads only files *.prom; rename it")
-        if self.metrics and not path.parent.is_dir():
-            raise UsageError(f"--metrics: {path.parent}: is no folder; create it")
-        if self.on_event:
-            sender_of(self.on_event)
 
 
 class HookError(AscendbootError):
@@ -71,7 +50,9 @@ def hook(
     Raises:
         UsageError: `target` is neither.
     """
-    sender = _Sender(sender_of(target), warn)
+    where = event_target(target)
+    send = partial(_post, where) if isinstance(where, str) else partial(_run, where)
+    sender = _Sender(send, warn)
     worker = threading.Thread(target=sender.run, name="on-event", daemon=True)
     worker.start()
     try:
@@ -82,29 +63,6 @@ def hook(
         worker.join(_END_S)
         if worker.is_alive():
             sender.problem(f"events were left when the job had ended ({sender.waiting.qsize()})")
-
-
-def sender_of(target: str) -> Callable[[bytes], None]:
-    """Return what passes one event on.
-
-    Raises:
-        UsageError: the target is neither a command line nor an http(s) URL.
-    """
-    if "://" in target.split(" ", 1)[0]:
-        parts = urlsplit(target)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise UsageError(
-                "--on-event: a URL begins with http:// or https:// and a host, without a user; "
-                "for anything else state a command"
-            )
-        return lambda document: _post(target, document)
-    try:
-        argv = shlex.split(target)
-    except ValueError as error:
-        raise UsageError(f"--on-event: is not a command line: {error}; check its quotes") from error
-    if not argv:
-        raise UsageError("--on-event: is empty; state a command or a URL")
-    return lambda document: _run(argv, document)
 
 
 class _Sender:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ascendboot.checks.finding import grouped
-from ascendboot.cli.hooks import MetricsFile, Outputs, hook
+from ascendboot.cli.common import Outputs
+from ascendboot.cli.hooks import MetricsFile, hook
 from ascendboot.cli.known_jobs import REPORT_FILE, SUPERVISE_FOLDER, folder_held, now, recorded
 from ascendboot.cli.session import Session, WorkSides
 from ascendboot.console.screen import Screen

@@ -11,8 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ascendboot.cli.common import duration, exit_with, on_interrupt, promises, seconds, whole_number
-from ascendboot.cli.hooks import Outputs
+from ascendboot.cli.common import (
+    Outputs,
+    duration,
+    exit_with,
+    on_interrupt,
+    promises,
+    seconds,
+    whole_number,
+)
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now, supervised_run, supervision
 from ascendboot.cli.session import Session, code_sender, setup_record_of
 from ascendboot.cli.verbs import Call, cluster_verb

@@ -217,8 +217,7 @@ def refusals(job: Mapping[str, Any]) -> Iterator[str]:
 @cache
 def facts(name: str = "kubernetes.yaml") -> dict[str, Any]:
     """The contents of a file beside this module."""
-    contents: dict[str, Any] = data_file("ascendboot.export", name)
-    return contents
+    return data_file("ascendboot.export", name, dict[str, Any])
 
 
 @cache

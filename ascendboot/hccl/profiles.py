@@ -5,16 +5,12 @@ from __future__ import annotations
 from functools import cache
 from pathlib import PurePosixPath
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
-
 from ascendboot.hccl.variables import Whole
-from ascendboot.value import data_file
+from ascendboot.value import Value, data_file
 
 
-class Variable(BaseModel):
+class Variable(Value, forbid_unknown_fields=True):
     """A variable of Rec SDK's run.sh with its default there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     default: str
@@ -26,8 +22,7 @@ class Variable(BaseModel):
 @cache
 def rec_sdk_tf() -> dict[str, Variable]:
     """The variables of the profile rec-sdk-tf by name, in the order of the reference page."""
-    data = data_file("ascendboot.hccl", "rec_sdk_tf.yaml")
-    listed = TypeAdapter(list[Variable]).validate_python(data)
+    listed = data_file("ascendboot.hccl", "rec_sdk_tf.yaml", list[Variable])
     return {variable.name: variable for variable in listed}
 
 

@@ -7,14 +7,11 @@ import ipaddress
 import itertools
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-
-from ascendboot.value import Value, data_file
+from ascendboot.value import Value, data_file, field
 
 PRODUCT_NAMES = {"910": "910", "a2": "A2", "a3": "A3", "a5": "950"}
 """The inventory's words for products, as HCCL's manual calls them."""
@@ -27,16 +24,9 @@ _ALIKE = 0.9
 """HCOMM_DEBUG_CONFIG is a variable of its own, less than this like HCCL_DEBUG_CONFIG."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _LAST_PORT = 65535
-"""The safe loader, the fast one where PyYAML was built with it."""
 
 
-class _Data(BaseModel):
-    """A part of `variables.yaml`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Kind(_Data, ABC):
+class _Kind(Value, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     """A kind of value."""
 
     form: str = ""
@@ -47,9 +37,9 @@ class _Kind(_Data, ABC):
         """Completes "… is not " in messages."""
         return self.form
 
-    @abstractmethod
     def takes(self, value: str) -> bool:
         """Whether the value is of this kind, on some product."""
+        raise NotImplementedError
 
     def why_not(self, value: str, product: str = "auto") -> str | None:
         """Why the value is none of this kind; None when it is."""
@@ -57,10 +47,9 @@ class _Kind(_Data, ABC):
         return None if self.takes(value) else f"{shown} is not {self.words}"
 
 
-class Whole(_Kind):
+class Whole(_Kind, tag="whole"):
     """A whole number within limits."""
 
-    type: Literal["whole"] = "whole"
     least: int
     most: int
     unit: str = ""
@@ -97,10 +86,9 @@ class Whole(_Kind):
         return reason
 
 
-class ByProduct(_Kind):
+class ByProduct(_Kind, tag="by-product"):
     """A different range on each product; without a product the widest counts."""
 
-    type: Literal["by-product"]
     kinds: dict[str, Whole]
 
     @property
@@ -130,10 +118,9 @@ class ByProduct(_Kind):
         return f"{reason} on {PRODUCT_NAMES[product]}" if reason else None
 
 
-class Choice(_Kind):
+class Choice(_Kind, tag="choice"):
     """One of some words."""
 
-    type: Literal["choice"]
     values: tuple[str, ...]
 
     @property
@@ -152,10 +139,9 @@ class Choice(_Kind):
         return value in self.values
 
 
-class Text(_Kind):
+class Text(_Kind, tag="text"):
     """A text of a certain form."""
 
-    type: Literal["text"]
     pattern: str
 
     @property
@@ -168,10 +154,9 @@ class Text(_Kind):
         return re.fullmatch(self.pattern, value) is not None
 
 
-class Address(_Kind):
+class Address(_Kind, tag="address"):
     """An IP address of the node."""
 
-    type: Literal["address"]
     form: str = "an IP address"
     json_schema: ClassVar[dict[str, Any]] = {"type": "string"}
 
@@ -183,10 +168,9 @@ class Address(_Kind):
             return False
 
 
-class Ports(_Kind):
+class Ports(_Kind, tag="ports"):
     """`auto`, or ports and ranges of ports that do not overlap."""
 
-    type: Literal["ports"]
     form: str = "auto, or ports and ranges such as 60000,60050-60100 that do not overlap"
     json_schema: ClassVar[dict[str, Any]] = {
         "type": ["string", "integer"],
@@ -218,15 +202,14 @@ def _port_ranges(value: str) -> list[range] | None:
     return found
 
 
-class Items(_Kind):
+class Items(_Kind, tag="items"):
     """Items `key:value`, each key at most once; where `groups` has names, also by group."""
 
-    type: Literal["items"]
-    kinds: dict[str, Annotated[Whole | Choice | Text, Field(discriminator="type")]]
+    kinds: dict[str, Whole | Choice | Text]
     separator: str = ","
     groups: tuple[str, ...] = ()
     """Names of groups, as in `one=key:value/other=key:value`."""
-    products: dict[str, tuple[str, ...]] = {}
+    products: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The only products that read a key, by the inventory's words; a key left out: all."""
 
     @property
@@ -266,14 +249,11 @@ class Items(_Kind):
         return None
 
 
-class Variable(_Data):
+class Variable(Value, kw_only=True, forbid_unknown_fields=True):
     """One variable, as HCCL's manual and its source describe it."""
 
     name: str
-    kind: Annotated[
-        Whole | ByProduct | Choice | Text | Address | Ports | Items,
-        Field(discriminator="type"),
-    ]
+    kind: Whole | ByProduct | Choice | Text | Address | Ports | Items
     meaning: str
     example: str
     default: str = ""
@@ -289,8 +269,7 @@ class Variable(_Data):
 @cache
 def variables() -> dict[str, Variable]:
     """All variables by name, in the order of the reference page."""
-    data = data_file("ascendboot.hccl", "variables.yaml")
-    listed = TypeAdapter(list[Variable]).validate_python(data)
+    listed = data_file("ascendboot.hccl", "variables.yaml", list[Variable])
     return {variable.name: variable for variable in listed}
 
 

@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
 from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env, why_not_value
 from ascendboot.inventory.messages import did_you_mean
@@ -21,7 +19,7 @@ from ascendboot.model.cluster import LAUNCHER_NAMES, Node, ResourceMode, has_mee
 from ascendboot.model.files import FOLDER
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
-from ascendboot.value import data_file
+from ascendboot.value import Value, data_file
 
 Section: TypeAlias = tuple[Mapping[str, str], Mark]
 """Variables, and where they are stated."""
@@ -235,7 +233,7 @@ def _why_not_of_node(name: str, value: str, keys: InventoryKeys) -> str | None:
     reason = _why_not_stated(name, value, keys)
     if reason is None and _is_for_torch(keys):
         reason = _why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun")
-    if reason is None and _listed().meeting.fullmatch(name):
+    if reason is None and re.fullmatch(_listed().meeting, name):
         reason = "all ranks meet at one place: state it under `env` of the inventory"
     return reason
 
@@ -385,23 +383,19 @@ _OPEN = "every user of a node can read the launcher's command line"
 _OF_MPI = "OMPI_MCA_"
 
 
-class _Pattern(BaseModel):
+class _Pattern(Value, forbid_unknown_fields=True):
     """Names that cannot be set, and why."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    pattern: re.Pattern[str]
+    pattern: str
     reason: str
 
 
-class _Reserved(BaseModel):
+class _Reserved(Value, forbid_unknown_fields=True):
     """The file; its comments describe the members."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     variables: tuple[_Pattern, ...]
-    meeting: re.Pattern[str]
-    torchrun: re.Pattern[str]
+    meeting: str
+    torchrun: str
     parameters: tuple[_Pattern, ...]
     options: dict[str, str]
     parameters_set: frozenset[str]
@@ -413,7 +407,7 @@ class _Reserved(BaseModel):
 @cache
 def _listed() -> _Reserved:
     """The contents of `reserved.yaml`."""
-    return _Reserved.model_validate(data_file("ascendboot.inventory", "reserved.yaml"))
+    return data_file("ascendboot.inventory", "reserved.yaml", _Reserved)
 
 
 def why_not_env(name: str) -> str | None:
@@ -431,7 +425,7 @@ def _why_not_parameter(name: str) -> str | None:
 
 
 def _reason(patterns: Collection[_Pattern], name: str) -> str | None:
-    return next((known.reason for known in patterns if known.pattern.fullmatch(name)), None)
+    return next((known.reason for known in patterns if re.fullmatch(known.pattern, name)), None)
 
 
 def _why_not_shown(name: str, value: str, marked: Collection[str]) -> str | None:
@@ -444,9 +438,9 @@ def _why_not_shown(name: str, value: str, marked: Collection[str]) -> str | None
 
 def _why_not_with_torch(name: str, *, by_torchrun: bool) -> str | None:
     """Why a variable cannot stand in `env` where PyTorch's ranks meet; None when it can."""
-    if _listed().meeting.fullmatch(name):
+    if re.fullmatch(_listed().meeting, name):
         return "the ranks meet on the primary, at resources.chief_port: remove it"
-    if by_torchrun and _listed().torchrun.fullmatch(name):
+    if by_torchrun and re.fullmatch(_listed().torchrun, name):
         return "torchrun sets this variable, or reads it as one of its options: remove it"
     return None
 

@@ -251,7 +251,7 @@ def whole() -> Shape:
     made = InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
     made["properties"]["hccl"] |= {"properties": _hccl_schema(), "additionalProperties": False}
     models = {**made["$defs"], InventoryKeys.__name__: made}
-    texts = data_file("ascendboot.inventory", "keys.yaml")
+    texts = data_file("ascendboot.inventory", "keys.yaml", dict[str, Any])
     for owner, keys in texts.items():
         for name, key in keys.items():
             shape = models[owner]["properties"][name]

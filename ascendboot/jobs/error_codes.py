@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from signal import SIGKILL
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -145,7 +145,7 @@ def known_errors() -> _Table:
     Raises:
         AscendbootError: the operator's file is invalid.
     """
-    table = _Table.model_validate(data_file("ascendboot.jobs", "error_codes.yaml"))
+    table = _Table.model_validate(data_file("ascendboot.jobs", "error_codes.yaml", dict[str, Any]))
     own = own_entries(Path(OWN_ENTRIES))
     return table.model_copy(update={"entries": (*own, *table.entries)}) if own else table
 

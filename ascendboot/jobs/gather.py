@@ -21,7 +21,7 @@ from ascendboot.transport.api import Stream, Transport, read_script, write_scrip
 from ascendboot.transport.pool import on_each
 
 POLL_S: Final = 0.2
-"""How often `jobs-logs.sh` looks for new bytes."""
+"""How often `jobs-logs.sh` looks for new bytes; at the end of a rank it does so at once."""
 SILENCE_S = 60.0
 """A node counts as lost after this time without a sign of life."""
 _EVENTS: Final = "events"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
-
 from ascendboot.ranktable.text import JsonPath, shown
 from ascendboot.value import Struct, Value, data_file, field
 
@@ -31,10 +29,8 @@ BY_PRODUCT = frozenset(
 POD_ORDER, LOCAL_ID_TWICE = "pod-order", "local-id-twice"
 
 
-class Rule(BaseModel):
+class Rule(Value, kw_only=True, forbid_unknown_fields=True):
     """One rule; `hccl` is HCCL's message with the values to fill in between braces."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     about: str
@@ -50,7 +46,7 @@ class Rule(BaseModel):
 @cache
 def rules() -> dict[str, Rule]:
     """All rules by id, in the order of the reference page."""
-    found = TypeAdapter(list[Rule]).validate_python(data_file("ascendboot.ranktable", "rules.yaml"))
+    found = data_file("ascendboot.ranktable", "rules.yaml", list[Rule])
     return {rule.id: rule for rule in found}
 
 

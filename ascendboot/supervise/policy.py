@@ -238,8 +238,9 @@ def _signs(fault: Fault) -> tuple[str, ...]:
 @cache
 def _table() -> dict[str, Level]:
     """The contents of `fault_codes.yaml`: the highest level of each code."""
+    listed = data_file("ascendboot.supervise", "fault_codes.yaml", dict[str, list[str]])
     found: dict[str, Level] = {}
-    for name, codes in data_file("ascendboot.supervise", "fault_codes.yaml").items():
+    for name, codes in listed.items():
         for code in codes:
             found[code.upper()] = max(Level[name], found.get(code.upper(), Level.NOT_HANDLE))
     return found

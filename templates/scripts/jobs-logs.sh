@@ -73,15 +73,29 @@ send_beat() {
   if [ "$mode" = record ]; then printf '%s lost\n' "$lost" >>events; else echo lost; fi
 }
 
+# wait_for_end: waits 0.2 s, or less if a rank or the launcher ends meanwhile: a job is over for you
+# only when this has seen it. Fails when stdin has closed.
+wait_for_end() {
+  local wait event has_ended=''
+  for ((wait = 0; wait < 5; wait++)); do
+    IFS= read -r -t 0.04 _
+    [ "$?" -gt 128 ] || return 1
+    while [ "$events" ] && IFS= read -r event <&"$events"; do
+      case $event in *' exit '*) has_ended=1 ;; esac
+    done
+    [ -z "$has_ended" ] || break
+  done
+  return 0
+}
+
 send
-polls=0 next=0
+polls=0 next=0 events=''
+[ ! -e events ] || exec {events}<events
 while [ "$mode" != once ]; do
   if [ $((polls++ % beat)) = 0 ]; then send_beat; fi
   # Costs 2 % of a processor, and 5 % while eight ranks write all the time. inotify would wake up,
-  # and delay the rank, at each write. A longer interval would be cheaper, but a job is over for you
-  # only when this has seen it.
-  IFS= read -r -t 0.2 _
-  [ "$?" -gt 128 ] || break
+  # and delay the rank, at each write. A longer interval would be cheaper.
+  wait_for_end || break
   send
 done
 echo end

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from ascendboot.cli import hooks
-from ascendboot.cli.hooks import MetricsFile, Outputs, hook
+from ascendboot.cli.common import Outputs
+from ascendboot.cli.hooks import MetricsFile, hook
 from ascendboot.cli.known_jobs import recorded
 from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
@@ -25,6 +26,7 @@ from ascendboot.supervise.history import Generation
 from ascendboot.supervise.metrics import metrics_text
 from ascendboot.supervise.policy import Limits
 from ascendboot.supervise.store import Store
+from tests.waiting import wait_until
 
 EVENT = {"event": "cause", "node": "n-2", "words": "device 3 is Alarm"}
 
@@ -68,7 +70,14 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     with pytest.raises(hooks.HookError, match=r"bash: ran for 0\.5 s and was ended"):
         hooks._run(["bash", str(script)], b"{}", timeout_s=0.5)
     state = Path(f"/proc/{child.read_text().strip()}/stat")
-    assert not state.exists() or state.read_text().rpartition(") ")[2][0] == "Z"
+
+    def has_ended() -> bool:
+        try:
+            return ") Z " in state.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    wait_until(has_ended, seconds=10.0)  # the kernel ends a process some time after the call
 
 
 def test_events_beyond_the_bound_are_dropped_and_sending_never_waits() -> None:
