@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from ascendboot.checks.creation import creation_findings, pending
 from ascendboot.checks.finding import Finding, Findings, Level, error, unanswered, warning
-from ascendboot.facts.container import ENGINES, PROGRAMS
+from ascendboot.facts.container import ENGINES, PROGRAMS, is_foreign
 from ascendboot.facts.derive import answered_nodes
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.system import Container, Engines
@@ -24,10 +23,14 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
     for node, node_facts in answered_nodes(cluster, facts):
         if node.container is None:
             continue
-        of_creation = [*creation_findings(cluster, node, node_facts)]
-        yield from of_creation
-        if of_creation or pending(cluster, node, node_facts) is not None:
-            continue  # setup creates or starts it first
+        if is_foreign(cluster, node, node_facts.container):
+            text = f"ascendboot did not create the container {node.container}: it is left as it is"
+            remedy = (
+                "Remove it if nobody needs it, or state another `container.name`; or write only "
+                f"`container: {node.container}` to use it as it is"
+            )
+            yield error("container-not-ours", (node.name,), text, remedy)
+            continue
         yield from obstacles(node, node_facts.container)
         engines = value_of(node_facts.container)
         found = engines.container if engines else None

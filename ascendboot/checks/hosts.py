@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ascendboot.checks import finding
 from ascendboot.checks.launchers import SSHD_OPTIONS, needs_openmpi
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.container import MANAGERS
 from ascendboot.facts.derive import answered_nodes, device_ids, stated_or_seen_product
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.node_facts import (
+    MANAGERS,
     MOST_SHOWN,
     Confinement,
     NodeEnvironment,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
@@ -14,7 +13,7 @@ from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_ab
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.templates import script
 from ascendboot.transport.api import HANGS, Result, read_script
-from ascendboot.value import Value, replace
+from ascendboot.value import replace
 
 _CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20
@@ -47,9 +46,12 @@ def container_query(node: Node) -> dict[str, query.Fact[system.Engines]]:
     if node.container is None:
         return {}
     programs = " ".join(name for names in PROGRAMS.values() for name in names)
+    inside = script("facts-container-inside.sh")
+    if node.creation is not None:
+        inside += script("facts-container-processes.sh")
     command = read_script(
         script("facts-container.sh", limit_s=_LIMIT_S),
-        *(system.FORMAT, node.container, script("facts-container-inside.sh"), programs),
+        *(system.FORMAT, node.container, inside, programs),
         *ENGINES[node.engine],
         purpose=f"look for the container {node.container}",
         timeout_s=5.0 * _LIMIT_S,
@@ -66,72 +68,18 @@ def container_exec(node: Node, answer: query.Answer[system.Engines]) -> Containe
     return ContainerExec(container.engine, node.container)
 
 
-DRIVER: Final = (
-    *("/usr/local/Ascend/driver", "/usr/local/dcmi", "/usr/local/bin/npu-smi"),
-    *("/usr/local/sbin/npu-smi", "/etc/ascend_install.info", "/etc/hccn.conf"),
-)
-"""What a container mounts of the driver, where it exists."""
-BY_RUNTIME: Final = ("/usr/local/Ascend/driver", "/etc/ascend_install.info", "/etc/hccn.conf")
-"""The part of it that ascend-docker-runtime does not mount by its base.list; from Rec SDK's images
-(docker/OVERVIEW.md), with the addresses of the NPUs."""
-DRIVER_OF_950: Final = (
-    *("/etc/hccl_rootinfo.json", "/lib/route.conf", "/usr/lib64/libummu*", "/usr/lib64/liburma*"),
-    *("/usr/lib64/urma", "/usr/lib64/libnl*", "/usr/bin/urma_admin", "/usr/bin/urma_perftest"),
-    "/usr/bin/urma_ping",
-)
-"""What it mounts besides on a 950: ub_driver.list of ascend-docker-runtime, and vllm-ascend."""
-DEVICES_OF_950: Final = ("/dev/ummu", "/dev/uburma")
-MANAGERS: Final = ("davinci_manager", "devmm_svm", "hisi_hdc")
-"""Device nodes that every NPU needs besides its own; a 950 has no devmm_svm."""
-
-
-class Premises(Value):
-    """What a container that setup creates needs on the host side."""
-
-    images: Mapping[str, bool]
-    """By the path of each engine there: whether it has the image."""
-    places: tuple[str, ...]
-    """The existing ones of all paths that may be needed, in their order."""
-
-
-def premises_query(node: Node) -> dict[str, query.Fact[Premises]]:
-    """The query for what creating the node's container needs, by the name of its fact."""
-    made = node.creation
-    if made is None:
-        return {}
-    engines = ENGINES[node.engine]
-    sources = (mount.split(":")[0] for mount in made.mounts)
-    places = (
-        *("/dev/davinci[0-9]*", *(f"/dev/{name}" for name in MANAGERS), *DEVICES_OF_950),
-        *(*DRIVER, *DRIVER_OF_950),
-        *(re.sub(r"([\\*?\[])", r"\\\1", source) for source in sources),
-    )
-    command = read_script(
-        script("facts-container-premises.sh", limit_s=_LIMIT_S),
-        *(made.image, f"{len(engines)}", *engines, *places),
-        purpose=f"look for what the container {node.container} needs",
-        timeout_s=3.0 * _LIMIT_S,
-    )
-    return {"premises": query.Fact(command, _premises)}
-
-
-def _premises(result: Result) -> Premises:
-    sections = query.Sections(result, _CONTAINER_SCRIPT)
-    there = [engine for engine in ENGINES["auto"] if engine in sections]
-    images = {
-        system.parse_path(sections.text(engine), f"path of {engine}"): (
-            sections[f"{engine}/image"].exit_code == 0
-        )
-        for engine in there
-    }
-    places = (line for line in sections.text("places").split("\n") if line)
-    return Premises(images, tuple(dict.fromkeys(places)))
+def is_foreign(cluster: Cluster, node: Node, answer: query.Answer[system.Engines]) -> bool:
+    """Whether setup did not create the container that it should: it may not even enter that."""
+    engines = query.value_of(answer)
+    found = engines.container if engines else None
+    return node.creation is not None and found is not None and found.cluster != cluster.name
 
 
 def _engines(result: Result) -> system.Engines:
     sections = query.Sections(result, _CONTAINER_SCRIPT)
     names: set[str] = set()
     refused: dict[str, str] = {}
+    paths: list[str] = []
     known = [engine for engine in ENGINES["auto"] if engine in sections]
     for engine in known:
         if sections[engine].exit_code:
@@ -143,11 +91,13 @@ def _engines(result: Result) -> system.Engines:
             return system.Engines(container=container)
         if not is_absent(reply.text):
             refused[path] = _message(reply)
-        elif sections[f"{engine}/names"].exit_code == 0:
+            continue
+        paths.append(path)
+        if sections[f"{engine}/names"].exit_code == 0:
             names.update(system.parse_names(sections[f"{engine}/names"].text))
     if all(sections[engine].exit_code for engine in known):
         raise ToolMissingError(f"there is no {' and no '.join(known)} on the host side")
-    return system.Engines(names=tuple(sorted(names)), refused=refused)
+    return system.Engines(names=tuple(sorted(names)), refused=refused, paths=tuple(paths))
 
 
 def _container(path: str, reply: str, inside: Section | None) -> system.Container:
@@ -161,6 +111,7 @@ def _container(path: str, reply: str, inside: Section | None) -> system.Containe
     lines = [line.split() for line in inside.text.splitlines()]
     return replace(
         found,
+        processes=tuple(" ".join(words[1:]) for words in lines if words[:1] == ["runs"]),
         lacks=tuple(words[1] for words in lines if words[:1] == ["lacks"]),
         lacks_capabilities=any(
             words[::2] == ["may", "0"] and ~int(words[1], 16) & _OF_SSHD for words in lines

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.container import Premises, code_queries, container_query, premises_query
+from ascendboot.facts.container import code_queries, container_query
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
@@ -41,6 +41,8 @@ CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]
 
 _ENVIRONMENT_SCRIPT = "the script that queries the environment of ranks"
 
+MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
+"""Device nodes that every NPU needs besides its own."""
 MOST_SHOWN = 200
 
 _DEVICE = re.compile(r"davinci([0-9]{1,3})")
@@ -90,8 +92,6 @@ class NodeFacts(Value, kw_only=True):
     host: Answer[System] = NOT_QUERIED
     """The host side and our user on it."""
     container: Answer[Engines] = NOT_QUERIED
-    premises: Answer[Premises] = NOT_QUERIED
-    """Only for a container that setup creates."""
     system: Answer[System] = NOT_QUERIED
     """The workload side and our user on it."""
     machine: Answer[str] = NOT_QUERIED
@@ -174,7 +174,6 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "hccn_conf": _fact(_SERVICES, f"read {hccn_tool.FILE}", hccn_tool.parse_conf, "hccn_conf"),
         **({"sshd": sshd} if cluster.serves_from_host(node) else {}),
         **container_query(node),
-        **premises_query(node),
         **confinement_query(node),
         **npu_queries(node if cluster.reads_leaves and node.leaf is None else None),
     }

@@ -12,7 +12,7 @@ from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env, why_not_value
 from ascendboot.inventory.messages import did_you_mean
 from ascendboot.inventory.nodes import Entry
-from ascendboot.inventory.schema import ContainerKeys, InventoryKeys
+from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import ENV_NAME, is_match
 from ascendboot.inventory.yaml import Location, Mark, Sheet
 from ascendboot.model.cluster import LAUNCHER_NAMES, Node, ResourceMode, has_meeting_port
@@ -28,9 +28,6 @@ _NOT_HERE = {
     "ASCEND_VISIBLE_DEVICES": "the container runtime reads it when a container is made, ranks "
     "never do; remove it",
     "ASCEND_DEVICE_ID": "ascendboot tells every rank its DEVICE_ID; remove it",
-}
-_NOT_OF_CONTAINERS = {
-    "ASCEND_VISIBLE_DEVICES": "ascendboot sets it by `runtime` and `devices`; remove it",
 }
 _ADDRESS = "HCCL_IF_IP"
 _UNDER_ENV = "; other variables belong under `env`"
@@ -97,43 +94,13 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
         for conflict in own - everywhere:
             if not _report_first(sheet, _env_of(entry), conflict.names, conflict.text):
                 sheet.report(entry.mark, conflict.text)
-    of_containers = [made.env for entry in entries if (made := entry.container_keys)]
-    stated_names = (name for env in (*(e.env for e in entries), *of_containers) for name in env)
-    known = {*environment(keys), *stated_names}
+    known = {*environment(keys), *(name for stated, _ in sections.values() for name in stated)}
     for index, name in enumerate(keys.secret_env):
         if name not in known:  # its secret would be shown
             hint = did_you_mean(name, known, sheet) or "; remove it, or state the variable"
             sheet.report(sheet.mark.at("secret_env", index), f"no `env` states {name}{hint}")
     _report_shared_address(sheet, keys, entries)
     _report_handed_on(sheet, keys, entries)
-
-
-def report_containers(sheet: Sheet, entries: Sequence[Entry]) -> None:
-    """Report keys of containers that contradict each other, each place once."""
-    problems: dict[str, tuple[Mark, str]] = {}
-    for entry in entries:
-        mark, made = entry.mark_of("container"), entry.container_keys
-        for location, text in _of_container(made, entry.value("engine")) if made else ():
-            problems.setdefault(mark.at(*location).path, (mark.at(*location), text))
-    for place, text in problems.values():
-        sheet.report(place, text)
-
-
-def _of_container(made: ContainerKeys, engine: str) -> Iterator[tuple[Location, str]]:
-    others = sorted(made.model_fields_set - {"name", "image"})
-    if made.image is None and others:
-        text = "image is missing, without which setup creates no container: state it, or remove"
-        yield (), f"{text} {', '.join(others)}"
-    if made.runtime == "ascend" and engine == "podman":
-        text = "ascend-docker-runtime is a runtime of docker, and `engine` is podman; remove it"
-        yield ("runtime",), text
-    for name in made.env:
-        if why := _NOT_OF_CONTAINERS.get(name) or why_not_env(name):
-            yield ("env", name), why
-    targets = [mount.split(":")[1].rstrip("/") for mount in made.mounts]
-    for index, target in enumerate(targets):
-        if target in targets[:index]:
-            yield ("mounts", index), f"{target} is mounted twice; keep one"
 
 
 def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
@@ -261,8 +228,13 @@ def _sections_of(sheet: Sheet, keys: InventoryKeys) -> list[Section]:
 
 
 def _env_of(entry: Entry) -> list[Section]:
-    """Where the variables of an entry are stated, highest priority first."""
-    return [(layer.keys.env, layer.mark.at("env")) for layer in entry.layers if layer.keys.env]
+    """Where the variables of an entry and of its container are stated, highest priority first."""
+    stated: list[Section] = [
+        (layer.keys.env, layer.mark.at("env")) for layer in entry.layers if layer.keys.env
+    ]
+    if made := entry.created:
+        stated.append((made.env, entry.mark_of("container").at("env")))
+    return stated
 
 
 def _report_first(

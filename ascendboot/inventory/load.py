@@ -46,7 +46,6 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     entries = read_entries(sheet, keys)
     nodes = build_nodes(sheet, entries)
     rules.report_node_settings(sheet, keys, entries)
-    rules.report_containers(sheet, entries)
     _report_primary(sheet, keys, entries)
     rules.report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)
     nodes = _imported(sheet, keys, nodes)

@@ -51,8 +51,8 @@ class Entry(Value):
         return {k: v for layer in reversed(self.layers) for k, v in layer.keys.env.items()}
 
     @property
-    def container_keys(self) -> ContainerKeys | None:
-        """The keys of the container, if it is stated as a mapping."""
+    def created(self) -> ContainerKeys | None:
+        """The description of a container that setup creates."""
         stated = self.value("container")
         return stated if isinstance(stated, ContainerKeys) else None
 
@@ -385,9 +385,9 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
             jump=jump,
             fingerprint=value("fingerprint"),
         ),
-        container=made.name if (made := draft.entry.container_keys) else value("container"),
+        container=made.name if (made := draft.entry.created) else value("container"),
         engine=value("engine"),
-        creation=_creation(made),
+        creation=Creation(**made.model_dump(exclude={"name"})) if made else None,
         devices=draft.devices,
         device_count=count if isinstance(count, int) else None,
         interface=value("interface"),
@@ -395,13 +395,6 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
         groups=tuple(value("groups") or ()),
         env=draft.entry.env,
     )
-
-
-def _creation(keys: ContainerKeys | None) -> Creation | None:
-    if keys is None or keys.image is None:
-        return None
-    stated = keys.model_dump(exclude={"name", "mounts"})
-    return Creation(**stated, mounts=tuple(keys.mounts))
 
 
 def _leaf(stated: str | dict[str, str] | None) -> Leaf | None:

@@ -46,14 +46,13 @@ Devices = Annotated[
 
 
 class ContainerKeys(Keys):
-    """A container that setup creates where it states an image."""
+    """A container that setup creates."""
 
     name: values.Container
-    image: values.Image | None = None
-    pull: values.Truth = False
+    image: values.Image
     devices: Literal["used", "all"] = "used"
     runtime: Literal["default", "ascend"] = "default"
-    mounts: Annotated[list[values.Mount], Kind("a list of SOURCE:TARGET or SOURCE:TARGET:ro")] = []
+    mounts: Annotated[list[values.Mount], Kind("a list of SOURCE:TARGET[:ro]")] = []
     shm: values.SharedMemory = "1 GiB"
     env: values.Environment = {}
 

@@ -23,7 +23,6 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.inventory.yaml import Raw, described
 from ascendboot.model.cluster import CHIEF_PORT, Product
-from ascendboot.model.files import FOLDER
 from ascendboot.value import Value, field
 
 # Unlike a set of names, a list of addresses has an order that matters: the third name gets the
@@ -343,26 +342,13 @@ Image = Annotated[
 ]
 
 
-def _free_target(text: str) -> str:
-    target = "/" + text.split(":")[1].strip("/")
-    if target == "/" or any(
-        path == target or path.startswith(f"{target}/") or target.startswith(f"{path}/")
-        for path in (FOLDER, "/dev", "/proc", "/sys", "/run/sshd")
-    ):
-        raise custom_error(
-            f"{described(text)}: {target} is not free in the container; mount it elsewhere"
-        )
-    return text
-
-
 Mount = Annotated[
     str,
-    Field(pattern=r'^/[^\r\n\t:,"]*:/[^\r\n\t:,"]*(:ro)?$'),
-    AfterValidator(_free_target),
+    Field(pattern=r'^/[^\r\n\t:,"]*:/[^\r\n\t:,"]+(:ro)?$'),
     Kind("SOURCE:TARGET or SOURCE:TARGET:ro, absolute paths without a comma"),
 ]
 SharedMemory = Annotated[
-    str, Field(pattern=r"^[1-9][0-9]{0,5} ?(MiB|GiB|TiB)$"), Kind("a size such as 64 GiB")
+    str, Field(pattern=r"^[1-9][0-9]{0,5} ?(MiB|GiB)$"), Kind("a size such as 64 GiB")
 ]
 Interface = Annotated[
     str, Field(pattern=r"^[^\s/:]{1,15}$"), Kind("the name of a network interface")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Literal
@@ -59,13 +59,11 @@ class Creation(Value, kw_only=True):
 
     image: str
     devices: Literal["used", "all"] = "used"
-    mounts: tuple[str, ...] = ()
+    mounts: Sequence[str] = ()
     """`SOURCE:TARGET` or `SOURCE:TARGET:ro`."""
     shm: str = "1 GiB"
     runtime: Literal["default", "ascend"] = "default"
     env: Mapping[str, str] = field(default_factory=dict)
-    pull: bool = False
-    """Whether an image that is missing is pulled."""
 
 
 class Node(Value, kw_only=True):

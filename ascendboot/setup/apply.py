@@ -18,8 +18,8 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
-from ascendboot.setup.create import create_containers, plan_containers
-from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
+from ascendboot.setup.create import planned
+from ascendboot.setup.phases import CODE, COMPARE, CONTAINERS, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
 from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
 from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
@@ -72,11 +72,7 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
     Raises:
         Stopped: something blocks setup, or the operator interrupted; the results have the reason.
     """
-    surveyed = _unblocked(survey, connect)
-    plan_containers(survey, surveyed)
-    if surveyed.context is None:
-        return
-    context, sides = surveyed.context, surveyed.sides
+    context, sides = _ready_to_change(survey, survey.look(connect))
     progress = survey.progress
     planned = progress.for_each(sides, lambda node: _planned(context, node, sides[node.name]))
     done = [result for each in planned.values() if isinstance(each, list) for result in each]
@@ -100,10 +96,7 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
         Stopped: something blocks setup or failed, or the operator interrupted; the results have the
             reason, and later phases have not run.
     """
-    surveyed = create_containers(survey, _unblocked(survey, connect))
-    if surveyed.context is None:
-        raise Stopped
-    context, sides = surveyed.context, surveyed.sides
+    context, sides = _ready_to_change(survey, survey.look(connect, creates=True))
     if survey.before_writing is not None:
         authority, control = survey.before_writing(context.facts)
         context = replace(context, authority=authority, control=control)
@@ -115,13 +108,14 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
     return context
 
 
-def _unblocked(survey: Survey, connect: Connect) -> Surveyed:
-    """All nodes, if nothing blocks setup."""
-    surveyed = survey.look(connect)
+def _ready_to_change(survey: Survey, surveyed: Surveyed) -> tuple[Context, Mapping[str, Sides]]:
+    """The context and the sides of all nodes, if nothing blocks setup."""
     survey.progress.stop_if_bad()
-    if surveyed.context is None and not surveyed.pending:
+    if surveyed.pending:
+        survey.progress.end(CONTAINERS, planned(surveyed.pending))
+    if surveyed.context is None:
         raise Stopped
-    return surveyed
+    return surveyed.context, surveyed.sides
 
 
 def _apply_round(
@@ -339,17 +333,9 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     """What setup would change; one result where nothing is set up, or steps are not known."""
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     names = tuple(node.name for node in cluster.nodes)
-    waiting = [
-        _difference(
-            StepResult(name, "containers", "container", Outcome.NOT_RUN),
-            f"not in the desired state: {todo.why}",
-        )
-        for name, todo in surveyed.pending.items()
-    ]
-    if waiting:
-        text = "not compared with the desired state: setup creates the containers first"
-        rest = (StepResult(name, "compare", "files", Outcome.NOT_RUN, text) for name in names)
-        return [*waiting, *rest]
+    if surveyed.pending:
+        would = planned(surveyed.pending)
+        return [_difference(r, f"not in the desired state: {r.detail}") for r in would]
     if not any(there.files or there.daemon for there in installed):
         nothing = warning("not-set-up", names, "nothing is set up yet", "Run setup")
         return found("compare", "files", {}, [nothing])

@@ -1,160 +1,190 @@
-"""Creates the containers of nodes where the inventory states an image, before all other steps."""
+"""Containers that setup creates: what each should be, and the command that makes it so."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from hashlib import sha256
 
-from ascendboot.checks.creation import VISIBLE, Pending, as_text, digest, pending
-from ascendboot.errors import CommandError, NodeError
-from ascendboot.facts.container import container_query
-from ascendboot.facts.parsers.system import LABELS
-from ascendboot.facts.query import answer_to
-from ascendboot.model.cluster import Cluster, Node
+from ascendboot.checks.finding import Findings, error
+from ascendboot.errors import NodeError
+from ascendboot.facts.container import is_foreign
+from ascendboot.facts.derive import device_ids, present_ids, stated_or_seen_product
+from ascendboot.facts.node_facts import MANAGERS, NodeFacts
+from ascendboot.facts.parsers.system import LABELS, RUNNING
+from ascendboot.facts.query import value_of
+from ascendboot.model.cluster import Cluster, Creation, Node
 from ascendboot.model.files import FOLDER
+from ascendboot.model.names import runs
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.phases import COMPARE, CONTAINERS
-from ascendboot.setup.results import failed
-from ascendboot.setup.survey import Survey, Surveyed, container_users
+from ascendboot.setup.phases import CONTAINERS
+from ascendboot.setup.results import Progress, failed
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, write_script
-from ascendboot.value import replace
+from ascendboot.transport.api import Command, Effect, HostSide, write_script
+from ascendboot.value import Value
 
-_STEP, _PHASE = "container", "containers"
-_LIMIT_S, _PULL_LIMIT_S = 120.0, 3600.0
-_DONE = {"create": "created", "replace": "re-created", "start": "started"}
-
-
-def volume_of(cluster: str, container: str) -> str:
-    """The name of the volume that keeps the cluster's folder when a container is re-created."""
-    return f"ascendboot-{cluster}-{container}"
-
-
-def create_containers(survey: Survey, surveyed: Surveyed) -> Surveyed:
-    """Create, re-create or start what is pending, and query those nodes again.
-
-    Raises:
-        Stopped: a container could not be created, or something blocks setup now.
-    """
-    cluster, progress = survey.cluster, survey.progress
-    if not any(node.creation for node in cluster.nodes):
-        return surveyed
-    progress.begin(CONTAINERS)
-    began = time.monotonic()
-    outcomes = progress.for_each(
-        surveyed.pending, lambda node: _apply(cluster, node, surveyed, surveyed.pending[node.name])
-    )
-    took = time.monotonic() - began
-    results = _as_described(cluster, surveyed)
-    for name, outcome in outcomes.items():
-        if isinstance(outcome, NodeError):
-            results.append(failed(_PHASE, _STEP, outcome, took))
-        else:
-            results.append(StepResult(name, _PHASE, _STEP, Outcome.CHANGED, outcome, took))
-    progress.end(CONTAINERS, results)
-    progress.stop_if_bad()
-    if not surveyed.pending:
-        return surveyed
-    surveyed = survey.again(surveyed)
-    progress.stop_if_bad()
-    return surveyed
+_LIMIT_S = 120.0
+_BY_RUNTIME = ("/usr/local/Ascend/driver", "/etc/ascend_install.info", "/etc/hccn.conf")
+"""What a container gets where it exists. ascend-docker-runtime does not mount these by its
+base.list; from Rec SDK's images (docker/OVERVIEW.md), with the addresses of the NPUs."""
+_BY_MOUNTS = ("/usr/local/dcmi", "/usr/local/bin/npu-smi", "/usr/local/sbin/npu-smi")
+"""What it gets besides without that runtime."""
+_OF_950 = (
+    *("/dev/ummu", "/dev/uburma", "/etc/hccl_rootinfo.json", "/lib/route.conf"),
+    *("/usr/lib64/libummu*", "/usr/lib64/liburma*", "/usr/lib64/urma", "/usr/lib64/libnl*"),
+    *("/usr/bin/urma_admin", "/usr/bin/urma_perftest", "/usr/bin/urma_ping"),
+)
+"""The same on a 950: ub_driver.list of ascend-docker-runtime, and vllm-ascend."""
 
 
-def plan_containers(survey: Survey, surveyed: Surveyed) -> None:
-    """Report what `create_containers` would do."""
-    cluster, progress = survey.cluster, survey.progress
-    if not any(node.creation for node in cluster.nodes):
-        return
-    results = _as_described(cluster, surveyed)
-    for name, todo in surveyed.pending.items():
-        words = f"{todo.why}: it would be {_DONE[todo.action]}"
-        if todo.action == "replace":
-            words += ", and what lies in it and in no mount is lost"
-        detail = StepResult(name, _PHASE, _STEP, Outcome.WOULD_CHANGE, words, diff=_diff(todo))
-        results.append(detail)
-    progress.end(CONTAINERS, results)
-    if surveyed.pending:
-        words = "not known before the containers run"
-        later = Outcome.WOULD_CHANGE
-        progress.end(
-            COMPARE, [StepResult(n.name, "compare", "files", later, words) for n in cluster.nodes]
+class Pending(Value, kw_only=True):
+    """What setup has to do about a node's container before anything else."""
+
+    why: str
+    done: str
+    """`created`, `re-created` or `started`."""
+    command: Command
+    users: tuple[str, ...] = ()
+    """The processes that keep the container from being replaced."""
+
+
+def pending(cluster: Cluster, node: Node, facts: NodeFacts) -> Pending | None:
+    """What setup has to do about the node's container; None: nothing, or it may not touch it."""
+    made, engines, name = node.creation, value_of(facts.container), node.container
+    if made is None or engines is None or value_of(facts.npus) is None:
+        return None  # an error of its own
+    found = engines.container
+    # Nobody can see what runs in such a container.
+    is_closed = found is not None and (found.status == "paused" or found.obstacle)
+    if engines.refused or is_closed or is_foreign(cluster, node, facts.container):
+        return None
+    is_950 = stated_or_seen_product(cluster, facts) == "a5"
+    words = _words(made, device_ids(node, facts), present_ids(facts), is_950=is_950)
+    create = partial(_create, cluster.name, node, made, words, is_950=is_950)
+    if found is None:
+        command = create(engine=engines.paths[0])
+        return Pending(why=f"there is no container {name}", done="created", command=command)
+    before = found.description.split()
+    if before != (wanted := _description(words)):
+        keys = ", ".join(part.partition(":")[0] for part in wanted if part not in before)
+        return Pending(
+            why=f"the container {name} differs in {keys or 'its description'}",
+            done="re-created, and what lies in it and in no mount is lost",
+            command=create(engine=found.engine, old=found.id),
+            users=found.processes,
         )
+    if found.status == RUNNING:
+        return None
+    purpose, argv = f"start the container {name}", (found.engine, "start", found.id)
+    command = Command(argv=argv, purpose=purpose, effect=Effect.WRITE, timeout_s=_LIMIT_S)
+    why = f"the container {name} is {found.status}"
+    return Pending(why=why, done="started", command=command)
 
 
-def _as_described(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
+def _words(
+    made: Creation, used: Sequence[int], present: Sequence[int], *, is_950: bool
+) -> dict[str, list[str]]:
+    """The words of `create`, and the variables, by the keys of the inventory."""
+    ids, by_runtime = sorted(used if made.devices == "used" else present), made.runtime == "ascend"
+    managers = [name for name in MANAGERS if name != "devmm_svm" or not is_950]
+    names = (*(f"davinci{device_id}" for device_id in ids), *managers)
+    devices = [f"--device=/dev/{name}" for name in names]
+    mounts = []
+    for mount in made.mounts:
+        source, target, *mode = mount.split(":")
+        read_only = ",readonly" if mode else ""
+        mounts.append(f"--mount=type=bind,source={source},target={target}{read_only}")
+    return {
+        "image": [made.image],
+        "devices": [f"--env=ASCEND_VISIBLE_DEVICES={runs(ids)}"] if by_runtime else devices,
+        "mounts": mounts,
+        "shm": [f"--shm-size={made.shm.replace(' ', '').removesuffix('iB').lower()}"],
+        "runtime": ["--runtime=ascend"] if by_runtime else [],
+        "env": [f"{name}={value}" for name, value in sorted(made.env.items())],
+    }
+
+
+def _description(words: Mapping[str, list[str]]) -> list[str]:
+    """Each key with a digest: variables may be secrets."""
     return [
-        StepResult(node.name, _PHASE, _STEP, Outcome.OK, "runs as described")
-        for node in cluster.nodes
-        if node.creation and node.name not in surveyed.pending
+        f"{key}:{sha256(json.dumps(value).encode()).hexdigest()[:16]}"
+        for key, value in words.items()
     ]
 
 
-def _apply(cluster: Cluster, node: Node, surveyed: Surveyed, todo: Pending) -> str:
-    """Do what is pending on a node. Returns what was done.
-
-    Raises:
-        NodeError: it failed, or somebody uses the container meanwhile.
-    """
-    host, facts = surveyed.sides[node.name].host, surveyed.facts.nodes[node.name]
-    if todo.action == "replace":
-        for finding in container_users(cluster, node, facts, host):
-            raise CommandError(node.name, f"{finding.text}; {finding.remedy}")
-    query = container_query(node)["container"]
-    done, last = host.run_all([_command(cluster, node, todo), query.command])
-    now = pending(cluster, node, replace(facts, container=answer_to(query, last)))
-    if now is None and done.as_expected:
-        return f"{todo.why}: {_DONE[todo.action]}"
-    left = f"; {now.why}" if now and done.as_expected else ""
-    outcome = done.outcome().removeprefix("a script ")
-    text = f"could not {done.command.purpose}: {outcome}{left}; fix that and run setup again"
-    raise CommandError(node.name, text)
-
-
-def _command(cluster: Cluster, node: Node, todo: Pending) -> Command:
-    made, name, wanted = node.creation, node.container or "", todo.wanted
-    if made is None:
-        raise NodeError(node.name, f"could not create {name}: the inventory states no image")
-    env = dict(made.env)
-    flags = ["--network=host", "--user=0", f"--shm-size={_size(made.shm)}"]
-    volume = volume_of(cluster.name, name)
-    flags += ["--mount", f"type=volume,source={volume},target={FOLDER}"]
-    if made.runtime == "ascend":
-        flags.append("--runtime=ascend")
-        [env[VISIBLE]] = wanted["devices"]
-    else:
-        flags += [f"--device={path}" for path in wanted["devices"]]
-    for mount in wanted["mounts"]:
-        source, target, *mode = mount.split(":")
-        read_only = ",readonly" if mode else ""
-        flags += ["--mount", f"type=bind,source={source},target={target}{read_only}"]
-    noted = zip(LABELS, (cluster.name, digest(wanted), as_text(wanted)), strict=True)
-    lines = [f"{key}={value}\n" for key, value in (*noted, *env.items())]
-    pull = "pull" if made.pull else ""
-    words = (todo.action, todo.engine, name, cluster.name, volume, made.image, pull, *flags)
-    verb = {"create": "create", "replace": "re-create", "start": "start"}[todo.action]
+def _create(
+    cluster: str,
+    node: Node,
+    made: Creation,
+    words: Mapping[str, list[str]],
+    *,
+    is_950: bool,
+    engine: str,
+    old: str = "",
+) -> Command:
+    """The command that creates a container, and then removes the one of the id `old`."""
+    name, places = node.container or "", [*_BY_RUNTIME]
+    if made.runtime != "ascend":
+        places += [*_BY_MOUNTS, *(_OF_950 if is_950 else ())]
+    taken = {mount.split(":")[1].rstrip("/") for mount in made.mounts}
+    volume = f"ascendboot-{cluster}-{name}"
+    flags = ["--network=host", "--user=0", f"--mount=type=volume,source={volume},target={FOLDER}"]
+    for key in ("devices", "mounts", "shm", "runtime"):
+        flags += words[key]
+    labels = zip(LABELS, (cluster, " ".join(_description(words))), strict=True)
+    lines = (*(f"{label}={value}" for label, value in labels), *words["env"])
     return write_script(
-        script("setup-container.sh"),
-        *words,
-        purpose=f"{verb} the container {name}",
-        timeout_s=_PULL_LIMIT_S if pull else _LIMIT_S,
-        stdin="".join(lines).encode(),
+        script("setup-container.sh", places=" ".join(p for p in places if p not in taken)),
+        *(engine, cluster, name, old, volume, made.image, *flags),
+        purpose=f"{'re-' if old else ''}create the container {name}",
+        timeout_s=_LIMIT_S,
+        stdin="".join(f"{line}\n" for line in lines).encode(),
     )
 
 
-def _size(text: str) -> str:
-    """`64 GiB` as both engines take it: 64g."""
-    return text.replace(" ", "").removesuffix("iB").lower()
+def planned(todo: Mapping[str, Pending]) -> list[StepResult]:
+    """What would be done, by node."""
+    return [
+        StepResult(
+            name,
+            *("containers", "container", Outcome.WOULD_CHANGE),
+            f"{each.why}: it would be {each.done}; files in it are not compared before",
+        )
+        for name, each in todo.items()
+    ]
 
 
-def _diff(todo: Pending) -> str:
-    """The keys of the description that differ, as unified diff."""
-    before, wanted = (_lines(each) for each in (todo.before, todo.wanted))
-    name = "the container's description"
-    old = name if todo.before else "/dev/null"
-    return "\n".join(difflib.unified_diff(before, wanted, old, name, lineterm="", n=0))
+def busy_findings(todo: Mapping[str, Pending]) -> Findings:
+    """Containers that are not replaced, because something runs in them; by node."""
+    for name, each in todo.items():
+        if each.users:
+            text = f"{each.why}, and this runs in it: {', '.join(each.users[:3])}"
+            remedy = "End it (a job: stop --job ID), and run setup again"
+            yield error("container-busy", (name,), text, remedy)
 
 
-def _lines(description: Mapping[str, object]) -> list[str]:
-    return json.dumps(description, indent=1).splitlines() if description else []
+def create_containers(
+    progress: Progress, hosts: Mapping[str, HostSide], todo: Mapping[str, Pending]
+) -> None:
+    """Create, re-create or start the containers of some nodes.
+
+    Raises:
+        Stopped: one of them failed, or the operator interrupted.
+    """
+    progress.begin(CONTAINERS)
+    began = time.monotonic()
+    done = progress.for_each(
+        todo, lambda node: hosts[node.name].run(todo[node.name].command).checked()
+    )
+    took = time.monotonic() - began
+    results = []
+    for name, result in done.items():
+        if isinstance(result, NodeError):
+            results.append(failed("containers", "container", result, took))
+        else:
+            words, outcome = f"{todo[name].why}: {todo[name].done}", Outcome.CHANGED
+            results.append(StepResult(name, "containers", "container", outcome, words, took))
+    progress.end(CONTAINERS, results)
+    progress.stop_if_bad()

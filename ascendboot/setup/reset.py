@@ -10,13 +10,12 @@ from pathlib import Path
 
 from ascendboot.checks.containers import obstacles
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
-from ascendboot.facts.container import ENGINES, container_exec, container_query
+from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import base_script, firewall_table
 from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.report import Finding, Outcome, StepResult
-from ascendboot.setup.create import volume_of
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
@@ -46,6 +45,8 @@ class SideLeftovers(Value):
     """Files in its folder that are not; they are never touched."""
     table: str
     """The cluster's own table of nft, with its family; may be empty."""
+    created: tuple[str, ...]
+    """Engine, kind and name of each container and volume that setup created."""
     sshd: int | None
     """Pid of the cluster's own sshd; None: it does not run."""
     code_files: int
@@ -58,7 +59,8 @@ class SideLeftovers(Value):
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        values = by_kind(left, "base", "ours", "empty", "foreign", "firewall", "sshd", "problem")
+        kinds = ("base", "ours", "empty", "foreign", "firewall", "created", "sshd", "problem")
+        values = by_kind(left, *kinds)
         of_code = by_kind(code, "files", "changed", "problem")
         return cls(
             container,
@@ -67,6 +69,7 @@ class SideLeftovers(Value):
             has_empty=bool(values["empty"]),
             foreign=tuple(values["foreign"]),
             table="".join(values["firewall"]),
+            created=tuple(values["created"]),
             sshd=int(values["sshd"][0]) if values["sshd"] else None,
             code_files=int(of_code["files"][0]) if of_code["files"] else 0,
             code_changed=tuple(of_code["changed"]),
@@ -76,13 +79,8 @@ class SideLeftovers(Value):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        parts = (self.files, self.has_empty, self.code_files, self.table)
+        parts = (self.files, self.has_empty, self.code_files, self.table, self.created)
         return self.sshd is None and not any(parts)
-
-    @property
-    def has_others(self) -> bool:
-        """Whether there are files of others, which stay."""
-        return bool(self.foreign or self.code_changed)
 
     def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
         """What was or would be removed."""
@@ -96,6 +94,9 @@ class SideLeftovers(Value):
             removed.append(("sshd", f"the cluster's sshd{place} {would}stopped"))
         if self.table:
             removed.append(("firewall", f"the table {self.table} of nft {would}removed"))
+        for thing in self.created:
+            words = f"the {thing.partition(' ')[2]} {would}removed, with all that lies in it"
+            removed.append(("container", words))
         if self.files or self.has_empty:
             words = f"{self.base}{place} {would}removed, {self.files} files of ascendboot"
             removed.append(("files", words))
@@ -118,59 +119,20 @@ class SideLeftovers(Value):
         return results
 
 
-class Created(Value):
-    """The container, and its volume, that setup created on a node; either may be gone."""
-
-    of: Node
-    """The node with the name of that container."""
-    things: tuple[str, ...] = ()
-    """`the container NAME`, `the volume NAME`."""
-    problems: tuple[str, ...] = ()
-    """What could not be removed."""
-
-    @classmethod
-    def read(cls, node: Node, result: Result) -> Created:
-        """Parses the output of the query, or of the removal: what was there before."""
-        values = by_kind(result, "container", "volume", "problem")
-        things = (f"the {kind} {x}" for kind in ("container", "volume") for x in values[kind])
-        return cls(node, tuple(things), tuple(values["problem"]))
-
-
 class NodeLeftovers(Value):
     """What is left on a node, the workload side first, and its jobs."""
 
     parts: tuple[SideLeftovers, ...]
     jobs: dict[str, JobProbe]
-    created: tuple[Created, ...] = ()
-    """What setup created there."""
-
-    @property
-    def to_remove(self) -> tuple[Created, ...]:
-        """What of that can go: not a container with files of others in the cluster's folder."""
-        inside = (part for part in self.parts if part.container is not None)
-        full = {p.container.container for p in inside if p.container and p.has_others}
-        return tuple(each for each in self.created if each.things and each.of.container not in full)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        return all(part.is_empty for part in self.parts) and not self.to_remove
+        return all(part.is_empty for part in self.parts)
 
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        would = "would be " if done is Outcome.WOULD_CHANGE else ""
-        for each in self.created:
-            what = " and ".join(each.things)
-            if each in self.to_remove:
-                words = f"{what} {would}removed, with what lies in it and in no mount"
-                results.append(StepResult(node, "reset", "container", done, words, took))
-            elif each.things:
-                words = f"left alone, with those files: {what}"
-                results.append(StepResult(node, "reset", "container", Outcome.OK, words, took))
-            for problem in each.problems:
-                words = f"{node}: {problem}"
-                results.append(StepResult(node, "reset", "container", Outcome.FAILED, words, took))
         steps = {"sshd", "firewall", "files", "code", "container"}
         if not any(result.step in steps for result in results):
             words = "nothing of ascendboot is here"
@@ -179,32 +141,28 @@ class NodeLeftovers(Value):
 
 
 def leftovers_commands(
-    cluster: str, *, removes: bool = False, in_container: bool = False
+    cluster: str,
+    *,
+    removes: bool = False,
+    in_container: bool = False,
+    created: Sequence[str] = (),
 ) -> tuple[Command, Command]:
     """The commands about the sent code, and about all else that ascendboot left on one side.
 
-    They look, or they end the cluster's sshd and remove what setup wrote and nobody changed.
+    They look, or they end the cluster's sshd and remove what setup wrote and nobody changed, and
+    what it `created`.
     """
     verb, mode = ("remove", "remove") if removes else ("look for", "look")
     of_script = write_script if removes else read_script
 
-    def command(name: str, what: str, **values: str) -> Command:
+    def command(name: str, what: str, *words: str, **values: str) -> Command:
         text = base_script(cluster) + script(name, mode=mode, **values)
-        return of_script(text, purpose=f"{verb} {what}", timeout_s=120.0)
+        return of_script(text, *words, purpose=f"{verb} {what}", timeout_s=120.0)
 
     code = command("setup-code-remove.sh", "the code that was sent")
-    side, table = "container" if in_container else "host", firewall_table(cluster)
-    return code, command("setup-reset.sh", "what ascendboot left", side=side, table=table)
-
-
-def created_command(cluster: str, node: Node, *, removes: bool = False) -> Command:
-    """The command that looks for what setup created for a node, or removes it; on the host side."""
-    name, verb = node.container or "", "remove" if removes else "look for"
-    of_script = write_script if removes else read_script
-    text = script("setup-container-remove.sh", mode="remove" if removes else "look")
-    words = (cluster, name, volume_of(cluster, name), *ENGINES[node.engine])
-    purpose = f"{verb} the container that setup created"
-    return of_script(text, *words, purpose=purpose, timeout_s=120.0)
+    sides = {"side": "container" if in_container else "host", "table": firewall_table(cluster)}
+    what, label = "what ascendboot left", f"ascendboot.cluster={cluster}"
+    return code, command("setup-reset.sh", what, *created, label=label, **sides)
 
 
 def by_kind(result: Result, *kinds: str) -> dict[str, list[str]]:
@@ -236,29 +194,34 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     if former is not None:
         now, before = find(cluster, node, host), find(cluster, former, host)
         inside = tuple(part for part in before.parts if part.container is not None)
-        created = (*before.created, *now.created)
-        return NodeLeftovers((*inside, *now.parts), {**before.jobs, **now.jobs}, created)
+        return NodeLeftovers(_parts(*inside, *now.parts), {**before.jobs, **now.jobs})
     queries, jobs_query = leftovers_commands(cluster.name), probe_below(base_script(cluster.name))
     fact = container_query(node).get("container")
     if fact is None:
         *both, jobs = host.run_all([*queries, jobs_query])
         return NodeLeftovers((SideLeftovers.read(None, *both),), probe_result(jobs))
-    look = created_command(cluster.name, node)
-    *both, engines_result, made = host.run_all([*queries, fact.command, look])
-    on_host, created = SideLeftovers.read(None, *both), (Created.read(node, made),)
+    *both, engines_result = host.run_all([*queries, fact.command])
+    on_host = SideLeftovers.read(None, *both)
     answer = answer_to(fact, engines_result)
     container = container_exec(node, answer)
     if container is not None:
         queries = leftovers_commands(cluster.name, in_container=True)
         *both, jobs = host.inside(container).run_all([*queries, jobs_query])
-        parts = (SideLeftovers.read(container, *both), on_host)
-        return NodeLeftovers(parts, probe_result(jobs), created)
+        parts = _parts(SideLeftovers.read(container, *both), on_host)
+        return NodeLeftovers(parts, probe_result(jobs))
     engines = value_of(answer)
     if engines is not None and engines.container is None and not engines.refused:
-        return NodeLeftovers((on_host,), {}, created)
+        return NodeLeftovers((on_host,), {})
     why = next(iter(obstacles(node, answer)))
     what = f"could not look at what setup left in the container {node.container}"
     raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
+
+
+def _parts(*parts: SideLeftovers) -> tuple[SideLeftovers, ...]:
+    """The sides of a node; containers stay if one holds files that are not ascendboot's."""
+    if any(part.container and (part.foreign or part.code_changed) for part in parts):
+        return tuple(replace(part, created=()) for part in parts)
+    return parts
 
 
 class Reset(Struct):
@@ -311,7 +274,6 @@ class Reset(Struct):
                 return
         began = time.monotonic()
         answers = self.progress.for_each(hosts, lambda node: self._remove(node, hosts[node.name]))
-        answers = self._remove_created(hosts, answers)
         took = time.monotonic() - began
         results = []
         for name, answer in answers.items():
@@ -369,35 +331,12 @@ class Reset(Struct):
         cluster, parts = self.progress.cluster.name, []
         for part in self.found[node.name].parts:
             inside = part.container is not None
-            commands = leftovers_commands(cluster, removes=True, in_container=inside)
+            commands = leftovers_commands(
+                cluster, removes=True, in_container=inside, created=part.created
+            )
             side = host.inside(part.container) if part.container else host
             parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
-        return NodeLeftovers(tuple(parts), {}, self.found[node.name].created)
-
-    def _remove_created(
-        self, hosts: Mapping[str, HostSide], answers: Mapping[str, NodeLeftovers | NodeError]
-    ) -> dict[str, NodeLeftovers | NodeError]:
-        """Remove the containers that setup created: that of the primary, with a lock in it, last.
-
-        Returns the answers with what was removed.
-        """
-        cluster, primary = self.progress.cluster.name, self.progress.cluster.primary_name
-        found = {name: a for name, a in answers.items() if isinstance(a, NodeLeftovers)}
-
-        def work(node: Node) -> NodeLeftovers:
-            before, host = found[node.name], hosts[node.name]
-            created = tuple(
-                Created.read(each.of, host.run(created_command(cluster, each.of, removes=True)))
-                if each in before.to_remove
-                else each
-                for each in before.created
-            )
-            return replace(before, created=created)
-
-        names = [name for name, answer in found.items() if answer.to_remove]
-        last = {primary} & {*names}
-        done = self.progress.for_each({*names} - last, work)
-        return {**answers, **done, **self.progress.for_each(last, work)}
+        return NodeLeftovers(tuple(parts), {})
 
     def _clear_here(self) -> list[StepResult]:
         for path in self.here:

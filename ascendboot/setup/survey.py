@@ -8,10 +8,9 @@ from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.creation import Pending, busy_findings, is_foreign, pending
 from ascendboot.checks.finding import Finding, in_order
 from ascendboot.errors import NodeError
-from ascendboot.facts.container import container_exec, container_query
+from ascendboot.facts.container import container_exec, container_query, is_foreign
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
 from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
@@ -21,12 +20,12 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, Context, plan_cluster
+from ascendboot.setup.create import Pending, busy_findings, create_containers, pending
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.setup.sync import CodeSender
-from ascendboot.templates import script
-from ascendboot.transport.api import HostSide, Sides, Transport, read_script
+from ascendboot.transport.api import HostSide, Sides, Transport
 from ascendboot.value import Value, field, replace
 
 RunQuery = Callable[[Transport, Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
@@ -39,18 +38,16 @@ class NodeAnswers(Value):
     facts: NodeFacts
     sides: Sides
     installed: Installed
+    sshd_side: Installed | None = None
+    """What is installed where the cluster's sshd runs, if that is not the workload side."""
+    unused_host: Installed | None = None
+    """What is installed on a host side that no step is about."""
     lock: Lock = field(default_factory=Lock)
     """How the lock was taken; on the primary only."""
     old_container: str = ""
     """The container of an earlier inventory in which the cluster's sshd still runs."""
     pending: Pending | None = None
-    """What setup has to do about the container; most of its workload side was not queried then."""
-    users: tuple[Finding, ...] = ()
-    """Who uses a container that is to be replaced."""
-    sshd_side: Installed | None = None
-    """What is installed where the cluster's sshd runs, if that is not the workload side."""
-    unused_host: Installed | None = None
-    """What is installed on a host side that no step is about."""
+    """What setup has to do about the container first; its facts were not kept then."""
 
 
 class Surveyed(Value):
@@ -61,13 +58,8 @@ class Surveyed(Value):
     """Both sides of each reached node; twice the host where no container can be entered."""
     context: Context | None
     """For steps; None where something blocks them, or containers are pending."""
-    answers: Mapping[str, NodeAnswers]
-    hosts: Mapping[str, HostSide]
-
-    @property
-    def pending(self) -> dict[str, Pending]:
-        """What setup has to do about containers first, by node."""
-        return {name: a.pending for name, a in self.answers.items() if a.pending}
+    pending: Mapping[str, Pending]
+    """What setup has to do about containers first, by node."""
 
 
 def installed_fact(cluster: Cluster) -> Fact[Installed]:
@@ -104,47 +96,40 @@ class Survey(Value, kw_only=True):
         """The cluster to which the nodes belong."""
         return self.progress.cluster
 
-    def look(self, connect: Connect) -> Surveyed:
+    def look(self, connect: Connect, *, creates: bool = False) -> Surveyed:
         """Reach, query and check the nodes.
 
+        `creates`: pending containers are created first, if nothing blocks setup.
+
         Raises:
-            Stopped: the operator interrupted.
+            Stopped: a container could not be created, or the operator interrupted.
         """
         hosts = self._reach(connect)
-        return self._surveyed(hosts, self._query(hosts))
-
-    def again(self, before: Surveyed) -> Surveyed:
-        """Query the nodes whose containers were pending, and check all nodes again.
-
-        Raises:
-            Stopped: the operator interrupted.
-        """
-        hosts = {name: before.hosts[name] for name in before.pending}
-        answers = self._query(hosts, is_locked=True)
-        others = {name: a for name, a in before.answers.items() if name not in hosts}
-        return self._surveyed(before.hosts, {**others, **answers})
-
-    def _surveyed(
-        self, hosts: Mapping[str, HostSide], answers: Mapping[str, NodeAnswers]
-    ) -> Surveyed:
-        """The facts in all answers, checked."""
+        answers = self._query(hosts)
         nodes = {node.name: node for node in self.cluster.nodes}
-        facts = ClusterFacts(
-            nodes={n: with_stated(self.cluster, nodes[n], a.facts) for n, a in answers.items()},
-            installed={n: a.installed for n, a in answers.items()},
-            sshd_sides={n: a.sshd_side for n, a in answers.items() if a.sshd_side},
-            unused_hosts={n: a.unused_host for n, a in answers.items() if a.unused_host},
-            old_containers={n: a.old_container for n, a in answers.items() if a.old_container},
-        )
-        sides = {name: Sides(host, host) for name, host in hosts.items()}
-        sides |= {name: answer.sides for name, answer in answers.items()}
-        # For all that follows: steps compare nodes with those of the cluster.
-        self.progress.cluster = self.cluster.with_leaves(leaves_by_lldp(self.cluster, facts.nodes))
-        users = [finding for answer in answers.values() for finding in answer.users]
-        findings = [*users, *self._of_control(facts, sides)]
-        is_complete = not any(answer.pending for answer in answers.values())
-        context = self._check(facts, findings, is_complete=is_complete)
-        return Surveyed(facts, sides, context, answers, hosts)
+        while True:
+            facts = ClusterFacts(
+                nodes={n: with_stated(self.cluster, nodes[n], a.facts) for n, a in answers.items()},
+                installed={n: a.installed for n, a in answers.items()},
+                sshd_sides={n: a.sshd_side for n, a in answers.items() if a.sshd_side},
+                unused_hosts={n: a.unused_host for n, a in answers.items() if a.unused_host},
+                old_containers={n: a.old_container for n, a in answers.items() if a.old_container},
+            )
+            sides = {name: Sides(host, host) for name, host in hosts.items()}
+            sides |= {name: answer.sides for name, answer in answers.items()}
+            # For all that follows: steps compare nodes with those of the cluster.
+            leaves = leaves_by_lldp(self.cluster, facts.nodes)
+            self.progress.cluster = self.cluster.with_leaves(leaves)
+            todo = {name: answer.pending for name, answer in answers.items() if answer.pending}
+            findings = [*busy_findings(todo), *self._findings(facts, sides)]
+            is_blocked = len(answers) < len(nodes) or any(f.level == "error" for f in findings)
+            if is_blocked or not (creates and todo):
+                break
+            create_containers(self.progress, hosts, todo)
+            answers |= self._query({name: hosts[name] for name in todo}, again=True)
+            self.progress.stop_if_bad()
+        context = self._report(facts, findings, is_blocked=is_blocked or bool(todo))
+        return Surveyed(facts, sides, context, todo)
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
@@ -162,15 +147,15 @@ class Survey(Value, kw_only=True):
         return hosts
 
     def _query(
-        self, hosts: Mapping[str, HostSide], *, is_locked: bool = False
+        self, hosts: Mapping[str, HostSide], *, again: bool = False
     ) -> dict[str, NodeAnswers]:
         """Query every node that was reached; one node's error does not stop the others.
 
-        `is_locked`: the lock on the server of the primary is held already.
+        `again`: their containers were pending before. The lock on the server is held already.
         """
 
         def work(node: Node) -> NodeAnswers:
-            return self._query_node(node, hosts[node.name], is_locked=is_locked)
+            return self._query_node(node, hosts[node.name], again=again)
 
         self.progress.begin(QUERY)
         began = time.monotonic()
@@ -197,7 +182,7 @@ class Survey(Value, kw_only=True):
         self.progress.end(QUERY, results)
         return answered
 
-    def _query_node(self, node: Node, host: HostSide, *, is_locked: bool) -> NodeAnswers:
+    def _query_node(self, node: Node, host: HostSide, *, again: bool) -> NodeAnswers:
         """All answers of a node, in one execution per side, after its lock is taken.
 
         Where nothing can run in the node's container, its workload side is not queried, and the
@@ -208,7 +193,7 @@ class Survey(Value, kw_only=True):
         """
         cluster = self.cluster
         locks = self.locks if node == cluster.primary else None
-        first = {"lock": locks.on_host} if locks is not None and not is_locked else {}
+        first = {"lock": locks.on_host} if locks is not None and not again else {}
         of_code = self.sender.questions() if self.sender else {}
         own = {"own": installed_fact(cluster)}
         of_host = {**queries(cluster, node), **of_code}
@@ -226,42 +211,30 @@ class Survey(Value, kw_only=True):
         )
         if node.container is None:
             return there
-        nothing = replace(there, installed=Installed(there.installed.base))
-        if todo := pending(cluster, node, with_stated(cluster, node, there.facts)):
-            return self._pending(replace(nothing, pending=todo), node, there.installed)
+        todo = None if again else pending(cluster, node, with_stated(cluster, node, there.facts))
+        if todo is not None:
+            kept = {name: answer for name, answer in answers.items() if name != "container"}
+            there = replace(there, pending=todo, facts=NodeFacts.from_answers(node.name, kept))
         inside = container_exec(node, answers["container"])
-        if inside is None or is_foreign(cluster, node, there.facts):
-            return nothing
+        if inside is None or is_foreign(cluster, node, answers["container"]):
+            return replace(there, installed=Installed(there.installed.base))
         work, lock = host.inside(inside), there.lock
-        if locks is not None:
+        if locks is not None and todo is None:
             answer = answer_to(locks.inside, work.hold(locks.inside.command))
             lock = lock.and_then(held_lock(node.name, answer))
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
         has_sshd = cluster.serves_from_host(node)
         return replace(
             there,
-            facts=NodeFacts.from_answers(node.name, {**of_work, **answers}),
+            facts=NodeFacts.from_answers(node.name, {**of_work, **answers})
+            if todo is None
+            else there.facts,
             sides=Sides(host, work),
             installed=_installed(node, of_work),
             lock=lock,
             sshd_side=there.installed if has_sshd else None,
             unused_host=None if has_sshd else there.installed,
         )
-
-    def _pending(self, answered: NodeAnswers, node: Node, on_host: Installed) -> NodeAnswers:
-        """The answers of a node with a pending container: who set it up, and who uses it.
-
-        Raises:
-            NodeError: the container could not be queried.
-        """
-        host, inside = answered.sides.host, container_exec(node, answered.facts.container)
-        if inside is not None:
-            own = {"own": installed_fact(self.cluster)}
-            installed = _installed(node, self.run_query(host.inside(inside), own))
-            users = container_users(self.cluster, node, answered.facts, host)
-            answered = replace(answered, installed=installed, users=tuple(users))
-        has_sshd = self.cluster.serves_from_host(node)
-        return replace(answered, sshd_side=on_host if has_sshd else None)
 
     def _old_container(self, node: Node, host: HostSide) -> str:
         """The node's former container, if the cluster's sshd still runs in it; else ""."""
@@ -301,57 +274,35 @@ class Survey(Value, kw_only=True):
             findings += host_checks.job_findings(running_nodes(jobs), why)
         return findings
 
-    def _check(
-        self, facts: ClusterFacts, of_control: Sequence[Finding], *, is_complete: bool
-    ) -> Context | None:
-        """Report all findings; the context for steps if none of them blocks."""
+    def _findings(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
+        """What is found on the nodes that answered."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
-        findings = list(of_control)
+        findings = self._of_control(facts, sides)
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
+        return findings
+
+    def _report(
+        self, facts: ClusterFacts, findings: Sequence[Finding], *, is_blocked: bool
+    ) -> Context | None:
+        """Report all findings; the context for steps if none of them blocks."""
         plan = None
-        if (
-            is_complete
-            and len(known) == len(self.cluster.nodes)
-            and not any(f.level == "error" for f in findings)
-        ):
+        if not is_blocked:
             planned = plan_cluster(self.cluster, facts)
             if isinstance(planned, ClusterPlan):
                 plan = planned
             else:
                 findings = [*planned, *findings]
-        words = {node.name: "fit the inventory and each other" for node in known}
+        words = dict.fromkeys(facts.nodes, "fit the inventory and each other")
         results = found("judge", "facts", words, findings, as_error=Outcome.BLOCKED)
         for choice, text in plan.words.items() if plan else ():
             primary = self.cluster.primary_name
             results.append(StepResult(primary, "judge", choice, Outcome.OK, text))
-        new = [result for result in results if result not in self.progress.results]
-        if new or not results:
-            self.progress.end(CHECK, new)
+        self.progress.end(CHECK, results)
         if plan is None:
             return None
         by, control = self.authority, self.control
         return Context(cluster=self.cluster, plan=plan, facts=facts, authority=by, control=control)
-
-
-_NPU_USERS = read_script(script("facts-npu-users.sh"), purpose="look for users of NPUs")
-
-
-def container_users(
-    cluster: Cluster, node: Node, facts: NodeFacts, host: HostSide
-) -> Sequence[Finding]:
-    """Jobs, and other users of NPUs, in the node's container, which is to be replaced.
-
-    Raises:
-        NodeError: they could not be queried.
-    """
-    inside = container_exec(node, facts.container)
-    if inside is None:
-        return ()
-    commands = (probe_below(base_script(cluster.name)), _NPU_USERS)
-    jobs, users = host.inside(inside).run_all(commands)
-    running = running_nodes({node.name: probe_result(jobs)})
-    return tuple(busy_findings(node, [*running], users.checked().lines[:-1]))
 
 
 def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:

@@ -1,62 +1,40 @@
 #!/usr/bin/env bash
-# Creates a container, re-creates it, or starts it. What it replaces is removed only when the new one
-# runs, and is started again if that fails.
-# Arguments: create, replace or start; the engine, the name, the cluster, its volume, the image, `pull`
-# or nothing, then the words of `create`. Standard input has three lines of labels, then variables.
-mode=$1 engine=$2 name=$3 cluster=$4 volume=$5 image=$6 pull=$7; shift 7
-new=$name-ascendboot-new old=$name-ascendboot-old
+# Creates a container beside the one that it replaces. That is removed only when the new one runs.
+# Arguments: the engine, the cluster, the name, the id of the old container or nothing, the volume, the
+# image, then words of `create`. Standard input has two lines of labels, then variables.
+# `places`: patterns of devices and files that the container gets where they exist.
+: "${places?}"
+shopt -s nullglob
+engine=$1 cluster=$2 name=$3 old=$4 volume=$5 image=$6; shift 6
+new=$name-ascendboot-new
 # Reaps what ends in the container, and ends on SIGTERM.
 init='trap exit TERM; while :; do sleep infinity & wait $!; done'
-{ IFS= read -r first && IFS= read -r second && IFS= read -r third; } || exit
+{ IFS= read -r first && IFS= read -r second; } || exit
 variables=$(cat)
+exec </dev/null >/dev/null
 
-label_of() {
-  "$engine" "$1" inspect --format "{{index .$2 \"ascendboot.cluster\"}}" "$3" 2>/dev/null </dev/null
-}
-is_ours() { [ "$(label_of container Config.Labels "$1")" = "$cluster" ]; }
-# Removes what an earlier run left when it was cut off.
-remove_left() { ! is_ours "$1" || "$engine" rm --force "$1" >/dev/null; }
-quietly() { "$engine" "$@" </dev/null >/dev/null; }
-fail() { printf '%s\n' "$*" >&2; exit 1; }
-
-# Variables and labels reach the engine by pipes: everybody can read the arguments of a program.
-create() {
-  "$engine" create --name "$1" --label-file <(printf '%s\n' "$first" "$second" "$third") \
-    --env-file <(printf '%s\n' "$variables") "${@:2}" --entrypoint bash "$image" -c "$init" \
-    </dev/null >/dev/null
-}
-
-if [ "$mode" = start ]; then
-  is_ours "$name" || fail "$name is not ascendboot's"
-  quietly start "$name" && remove_left "$old"
-  exit
-fi
-if [ -n "$pull" ] && ! quietly image inspect "$image" 2>/dev/null; then
-  quietly pull "$image" || exit
-fi
+for path in $places; do
+  [ -e "$path" ] || continue
+  case $path in
+    /dev/*) set -- "$@" "--device=$path" ;;
+    *) set -- "$@" --mount "type=bind,source=$path,target=$path,readonly" ;;
+  esac
+done
+"$engine" image inspect "$image" || exit
+# What an earlier run left when it was cut off.
+left=$("$engine" ps -aq --filter "name=^$new\$" --filter "label=ascendboot.cluster=$cluster") || exit
+[ -z "$left" ] || "$engine" rm --force "$left" || exit
 # Host keys, certificates and logs of jobs outlive the container.
-label=$(label_of volume Labels "$volume") || {
-  quietly volume create --label "ascendboot.cluster=$cluster" "$volume" || exit
-  label=$cluster
+"$engine" volume inspect "$volume" 2>/dev/null ||
+  "$engine" volume create --label "ascendboot.cluster=$cluster" "$volume" || exit
+# Variables and labels reach the engine by pipes: everybody can read the arguments of a program.
+"$engine" create --name "$new" --label-file <(printf '%s\n' "$first" "$second") \
+  --env-file <(printf '%s\n' "$variables") "$@" --entrypoint bash "$image" -c "$init" || exit
+why=$("$engine" start "$new" 2>&1 >/dev/null) || {
+  "$engine" rm --force "$new"
+  # docker says in one more line that it failed
+  printf '%s\n' "${why%$'\n'Error: failed to start containers*}" >&2
+  exit 1
 }
-[ "$label" = "$cluster" ] || fail "the volume $volume exists and is not ascendboot's; remove it"
-
-remove_left "$new" || exit
-if [ "$mode" = create ]; then
-  create "$name" "$@" || exit
-  quietly start "$name" || { quietly rm --force "$name"; exit 1; }
-  remove_left "$old"
-  exit
-fi
-is_ours "$name" || fail "$name is not ascendboot's"
-remove_left "$old" && create "$new" "$@" || exit
-quietly stop "$name" && quietly rename "$name" "$old" && quietly rename "$new" "$name" &&
-  quietly start "$name" && { quietly rm "$old" || exit; exit 0; }
-# Back to what was there.
-if is_ours "$old"; then
-  ! is_ours "$name" || quietly rm --force "$name"
-  quietly rename "$old" "$name"
-fi
-remove_left "$new"
-quietly start "$name"
-exit 1
+[ -z "$old" ] || "$engine" rm --force "$old" || exit
+"$engine" rename "$new" "$name"

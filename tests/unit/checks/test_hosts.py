@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.container import MANAGERS
 from ascendboot.facts.derive import logic_ids
-from ascendboot.facts.node_facts import Confinement, NodeEnvironment
+from ascendboot.facts.node_facts import MANAGERS, Confinement, NodeEnvironment
 from ascendboot.facts.parsers.software import Program
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered, Clock

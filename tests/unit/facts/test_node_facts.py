@@ -15,7 +15,7 @@ from ascendboot.facts.node_facts import TORCH, NodeFacts, host_queries, queries,
 from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import NOT_QUERIED, Answered, Lack, Unanswered, answer_to, query
-from ascendboot.model.cluster import Cluster, Creation
+from ascendboot.model.cluster import Cluster
 from ascendboot.transport.api import Effect
 from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport, framed
@@ -55,10 +55,10 @@ def test_all_queries_only_read_and_have_a_timeout() -> None:
 def test_every_query_has_a_field_and_every_field_a_query() -> None:
     fields = set(NodeFacts.__struct_fields__) - {"node", "clock", "stated"}
     wish = replace(CLUSTER, launcher="torchrun", reads_leaves=True)
-    in_container = replace(NODE, container="rec-sdk", creation=Creation(image="x"))
+    in_container = replace(NODE, container="rec-sdk")
     both = {**host_queries(wish, in_container), **work_queries(wish, in_container)}
     assert set(both) == fields
-    fields -= {"container", "premises", "work_machine", "first_process", "confinement"}
+    fields -= {"container", "work_machine", "first_process", "confinement"}
     assert set(queries(wish, NODE)) == fields
     assert set(queries(CLUSTER, NODE)) == fields - {"torch", "neighbours"}
     assert set(queries(wish, replace(NODE, leaf="a"))) == fields - {"neighbours"}
