@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from ipaddress import IPv4Network
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -36,10 +35,10 @@ class Value(Struct, frozen=True):
     """A frozen record with named fields, equal to another one of its class with equal fields."""
 
 
-def data_file(package: str, name: str, kind: type[T]) -> T:
-    """Return the contents of a YAML file beside the modules of a package of ours."""
-    contents = yaml.load((files(package) / name).read_bytes(), YAML_LOADER)  # noqa: S506 - safe, too
-    return from_json(contents, kind)
+def data_file(name: str, kind: type[T]) -> T:
+    """Return the contents of a YAML file of ours; `name` is its path below this package."""
+    content = Path(__file__).parent.joinpath(name).read_bytes()
+    return from_json(yaml.load(content, YAML_LOADER), kind)  # noqa: S506 - the loader is safe
 
 
 def as_json(value: object) -> Any:  # noqa: ANN401 (a part of a JSON document)

@@ -74,7 +74,7 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Fi
         if value_of(node_facts.npus) is None:
             continue
         found = [*_missing(node, node_facts, usual)]
-        yield from found or _counted(node, node_facts)
+        yield from found
         yield from finding.unanswered(
             "device-health-unknown", node, node_facts.health, level="warning"
         )
@@ -173,20 +173,6 @@ def _missing(node: Node, node_facts: NodeFacts, usual: Sequence[int]) -> finding
             f"from npu-smi info -m. The inventory states {stated}"
         )
     yield finding.error(id_, (node.name,), text, remedy)
-
-
-def _counted(node: Node, node_facts: NodeFacts) -> finding.Findings:
-    """`info -l` against `info -m`: eight are eight only if both say so."""
-    yield from finding.unanswered("npu-list-unknown", node, node_facts.npu_list, level="warning")
-    npus, listed = value_of(node_facts.npus), value_of(node_facts.npu_list)
-    if npus is None or listed is None:
-        return
-    mapped, counted, what = len(npus.npus), listed.chip_count, "chips"
-    if counted is None:
-        mapped, counted, what = len({n.npu_id for n in npus.npus}), len(listed.npu_ids), "cards"
-    if mapped != counted:
-        text = f"npu-smi info -m lists {mapped} {what}, npu-smi info -l {counted}"
-        yield finding.error("npu-counts-contradict", (node.name,), text, _LOOK)
 
 
 _MAKE = (

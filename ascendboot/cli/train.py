@@ -42,7 +42,6 @@ from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import counted, names_file_here
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.device_changes import device_changes
-from ascendboot.readiness.queries import file_system
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.supervise.history import timeline
@@ -396,7 +395,6 @@ class _Start(Value):
             forks=session.forks,
             sending=code_sender(cluster, threading.Event()),
             skipped=order.skipped,
-            control_disk=file_system(session.run.folder),
             own_job=run_id,
         )
         if order.supervised is not None and not order.plan and found.unready:

@@ -379,7 +379,7 @@ class _Reserved(Value, forbid_unknown_fields=True):
 @cache
 def _listed() -> _Reserved:
     """The contents of `reserved.yaml`."""
-    return data_file("ascendboot.inventory", "reserved.yaml", _Reserved)
+    return data_file("inventory/reserved.yaml", _Reserved)
 
 
 def why_not_env(name: str) -> str | None:

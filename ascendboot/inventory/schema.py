@@ -164,10 +164,9 @@ class ParallelKeys(Keys):
 
 
 def _hccl_schema() -> dict[str, Any]:
-    """Each variable with its limits, for editors."""
+    """Each variable with its texts; what a value may be is in `variables.yaml`."""
     return {
         variable.name: {
-            **variable.kind.json_schema,
             "description": f"{variable.meaning}. Read by: {variable.product_names}.",
             "examples": [variable.example],
             "x-kind": variable.kind.words,
@@ -250,7 +249,7 @@ def whole() -> Shape:
     made = InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
     made["properties"]["hccl"] |= {"properties": _hccl_schema(), "additionalProperties": False}
     models = {**made["$defs"], InventoryKeys.__name__: made}
-    texts = data_file("ascendboot.inventory", "keys.yaml", dict[str, Any])
+    texts = data_file("inventory/keys.yaml", dict[str, Any])
     for owner, keys in texts.items():
         for name, key in keys.items():
             shape = models[owner]["properties"][name]

@@ -44,7 +44,7 @@ _Form: TypeAlias = Annotated[
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Known(_Model):
@@ -145,7 +145,7 @@ def known_errors() -> _Table:
     Raises:
         AscendbootError: the operator's file is invalid.
     """
-    table = _Table.model_validate(data_file("ascendboot.jobs", "error_codes.yaml", dict[str, Any]))
+    table = _Table.model_validate(data_file("jobs/error_codes.yaml", dict[str, Any]))
     own = own_entries(Path(OWN_ENTRIES))
     return table.model_copy(update={"entries": (*own, *table.entries)}) if own else table
 

@@ -119,7 +119,7 @@ def _of_node(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findi
     others = [each for each in listeners if each.pid is None or each.pid not in reported]
     yield from _ports(job, node, others)
     if system := value_of(probe.disk):
-        yield from disk_findings(system, (node,), what_for="for the logs of ranks")
+        yield from disk_findings(system, node)
 
 
 _CHECK_OF_ANSWER = {
@@ -220,14 +220,15 @@ _PYTHONS = ("python", "pypy", "uv run")
 _SHOWN_OPENING = 80
 
 
-def disk_findings(system: FileSystem, nodes: tuple[str, ...], *, what_for: str) -> finding.Findings:
-    """Checks the free space for the logs of a job."""
+def disk_findings(system: FileSystem, node: str) -> finding.Findings:
+    """Checks the free space of a node for the logs of a job."""
+    purpose = "for the logs of ranks"
     if lacks := finding.disk_lacks(system):
-        yield finding.error("disk", nodes, f"{lacks} {what_for}", f"free {finding.LEAST_FREE}")
+        yield finding.error("disk", (node,), f"{lacks} {purpose}", f"free {finding.LEAST_FREE}")
     elif system.free_bytes < ENOUGH_BYTES:
-        text = f"only {system.free_bytes // 1000**2} MB are free on {system.mount_point} {what_for}"
+        text = f"only {system.free_bytes // 1000**2} MB are free on {system.mount_point} {purpose}"
         remedy = f"free {ENOUGH_BYTES // 1000**3} GB for a long job"
-        yield finding.warning("disk", nodes, text, remedy)
+        yield finding.warning("disk", (node,), text, remedy)
 
 
 def script_findings(script: str, opening: str, nodes: tuple[str, ...]) -> finding.Findings:

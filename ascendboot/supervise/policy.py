@@ -238,7 +238,7 @@ def _signs(fault: Fault) -> tuple[str, ...]:
 @cache
 def _table() -> dict[str, Level]:
     """The contents of `fault_codes.yaml`: the highest level of each code."""
-    listed = data_file("ascendboot.supervise", "fault_codes.yaml", dict[str, list[str]])
+    listed = data_file("supervise/fault_codes.yaml", dict[str, list[str]])
     found: dict[str, Level] = {}
     for name, codes in listed.items():
         for code in codes:
