@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ascendboot.checks.finding import Finding, Findings, Level, error, unanswered, warning
@@ -62,6 +62,14 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
                 "or start the container so that its first process runs as the user who trains"
             )
             yield replace(finding, remedy=remedy)
+
+
+def busy_findings(busy: Mapping[str, tuple[str, Sequence[str]]]) -> Findings:
+    """Containers that are not replaced: why they would be, and what runs in them, by node."""
+    for name, (why, processes) in busy.items():
+        text = f"{why}, and this runs in it: {', '.join(processes[:3])}"
+        remedy = "End it (a job: stop --job ID), and run setup again"
+        yield error("container-busy", (name,), text, remedy)
 
 
 def obstacles(node: Node, answer: Answer[Engines]) -> Findings:

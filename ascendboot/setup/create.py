@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 
-from ascendboot.checks.finding import Findings, error
-from ascendboot.errors import NodeError
 from ascendboot.facts.container import is_foreign
 from ascendboot.facts.derive import device_ids, present_ids, stated_or_seen_product
 from ascendboot.facts.node_facts import MANAGERS, NodeFacts
@@ -19,10 +14,8 @@ from ascendboot.model.cluster import Cluster, Creation, Node
 from ascendboot.model.files import FOLDER
 from ascendboot.model.names import runs
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.phases import CONTAINERS
-from ascendboot.setup.results import Progress, failed
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, HostSide, write_script
+from ascendboot.transport.api import Command, Effect, write_script
 from ascendboot.value import Value
 
 _LIMIT_S = 120.0
@@ -62,9 +55,9 @@ def pending(cluster: Cluster, node: Node, facts: NodeFacts) -> Pending | None:
         return None
     is_950 = stated_or_seen_product(cluster, facts) == "a5"
     words = _words(made, device_ids(node, facts), present_ids(facts), is_950=is_950)
-    create = partial(_create, cluster.name, node, made, words, is_950=is_950)
+    engine, old = (found.engine, found.id) if found else (engines.paths[0], "")
+    command = _create(cluster.name, node, words, is_950=is_950, engine=engine, old=old)
     if found is None:
-        command = create(engine=engines.paths[0])
         return Pending(why=f"there is no container {name}", done="created", command=command)
     before = found.description.split()
     if before != (wanted := _description(words)):
@@ -72,7 +65,7 @@ def pending(cluster: Cluster, node: Node, facts: NodeFacts) -> Pending | None:
         return Pending(
             why=f"the container {name} differs in {keys or 'its description'}",
             done="re-created, and what lies in it and in no mount is lost",
-            command=create(engine=found.engine, old=found.id),
+            command=command,
             users=found.processes,
         )
     if found.status == RUNNING:
@@ -109,26 +102,24 @@ def _words(
 def _description(words: Mapping[str, list[str]]) -> list[str]:
     """Each key with a digest: variables may be secrets."""
     return [
-        f"{key}:{sha256(json.dumps(value).encode()).hexdigest()[:16]}"
-        for key, value in words.items()
+        f"{key}:{sha256(repr(value).encode()).hexdigest()[:16]}" for key, value in words.items()
     ]
 
 
 def _create(
     cluster: str,
     node: Node,
-    made: Creation,
     words: Mapping[str, list[str]],
     *,
     is_950: bool,
     engine: str,
-    old: str = "",
+    old: str,
 ) -> Command:
     """The command that creates a container, and then removes the one of the id `old`."""
     name, places = node.container or "", [*_BY_RUNTIME]
-    if made.runtime != "ascend":
+    if not words["runtime"]:
         places += [*_BY_MOUNTS, *(_OF_950 if is_950 else ())]
-    taken = {mount.split(":")[1].rstrip("/") for mount in made.mounts}
+    taken = {word.split(",")[2].removeprefix("target=").rstrip("/") for word in words["mounts"]}
     volume = f"ascendboot-{cluster}-{name}"
     flags = ["--network=host", "--user=0", f"--mount=type=volume,source={volume},target={FOLDER}"]
     for key in ("devices", "mounts", "shm", "runtime"):
@@ -137,7 +128,7 @@ def _create(
     lines = (*(f"{label}={value}" for label, value in labels), *words["env"])
     return write_script(
         script("setup-container.sh", places=" ".join(p for p in places if p not in taken)),
-        *(engine, cluster, name, old, volume, made.image, *flags),
+        *(engine, cluster, name, old, volume, *words["image"], *flags),
         purpose=f"{'re-' if old else ''}create the container {name}",
         timeout_s=_LIMIT_S,
         stdin="".join(f"{line}\n" for line in lines).encode(),
@@ -154,37 +145,3 @@ def planned(todo: Mapping[str, Pending]) -> list[StepResult]:
         )
         for name, each in todo.items()
     ]
-
-
-def busy_findings(todo: Mapping[str, Pending]) -> Findings:
-    """Containers that are not replaced, because something runs in them; by node."""
-    for name, each in todo.items():
-        if each.users:
-            text = f"{each.why}, and this runs in it: {', '.join(each.users[:3])}"
-            remedy = "End it (a job: stop --job ID), and run setup again"
-            yield error("container-busy", (name,), text, remedy)
-
-
-def create_containers(
-    progress: Progress, hosts: Mapping[str, HostSide], todo: Mapping[str, Pending]
-) -> None:
-    """Create, re-create or start the containers of some nodes.
-
-    Raises:
-        Stopped: one of them failed, or the operator interrupted.
-    """
-    progress.begin(CONTAINERS)
-    began = time.monotonic()
-    done = progress.for_each(
-        todo, lambda node: hosts[node.name].run(todo[node.name].command).checked()
-    )
-    took = time.monotonic() - began
-    results = []
-    for name, result in done.items():
-        if isinstance(result, NodeError):
-            results.append(failed("containers", "container", result, took))
-        else:
-            words, outcome = f"{todo[name].why}: {todo[name].done}", Outcome.CHANGED
-            results.append(StepResult(name, "containers", "container", outcome, words, took))
-    progress.end(CONTAINERS, results)
-    progress.stop_if_bad()

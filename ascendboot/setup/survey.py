@@ -20,9 +20,9 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, Context, plan_cluster
-from ascendboot.setup.create import Pending, busy_findings, create_containers, pending
+from ascendboot.setup.create import Pending, pending
 from ascendboot.setup.lock import Lock, Locks, held_lock
-from ascendboot.setup.phases import CHECK, QUERY, REACH
+from ascendboot.setup.phases import CHECK, CONTAINERS, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import HostSide, Sides, Transport
@@ -121,15 +121,37 @@ class Survey(Value, kw_only=True):
             leaves = leaves_by_lldp(self.cluster, facts.nodes)
             self.progress.cluster = self.cluster.with_leaves(leaves)
             todo = {name: answer.pending for name, answer in answers.items() if answer.pending}
-            findings = [*busy_findings(todo), *self._findings(facts, sides)]
+            busy = {name: (each.why, each.users) for name, each in todo.items() if each.users}
+            findings = [*containers.busy_findings(busy), *self._findings(facts, sides)]
             is_blocked = len(answers) < len(nodes) or any(f.level == "error" for f in findings)
             if is_blocked or not (creates and todo):
                 break
-            create_containers(self.progress, hosts, todo)
+            self._create(hosts, todo)
             answers |= self._query({name: hosts[name] for name in todo}, again=True)
             self.progress.stop_if_bad()
         context = self._report(facts, findings, is_blocked=is_blocked or bool(todo))
         return Surveyed(facts, sides, context, todo)
+
+    def _create(self, hosts: Mapping[str, HostSide], todo: Mapping[str, Pending]) -> None:
+        """Create, re-create or start the containers of some nodes.
+
+        Raises:
+            Stopped: one of them failed, or the operator interrupted.
+        """
+
+        def work(node: Node) -> StepResult:
+            each, began = todo[node.name], time.monotonic()
+            hosts[node.name].run(each.command).checked()
+            words, took = f"{each.why}: {each.done}", time.monotonic() - began
+            return StepResult(node.name, "containers", "container", Outcome.CHANGED, words, took)
+
+        self.progress.begin(CONTAINERS)
+        done = self.progress.for_each(todo, work).values()
+        results = [
+            failed("containers", "container", r) if isinstance(r, NodeError) else r for r in done
+        ]
+        self.progress.end(CONTAINERS, results)
+        self.progress.stop_if_bad()
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from ascendboot.checks.containers import busy_findings
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Creation, Device, Node
-from ascendboot.setup.create import Pending, busy_findings, pending
+from ascendboot.setup.create import Pending, pending
 from ascendboot.value import replace
 from tests.unit.checks import well
 
@@ -133,7 +134,7 @@ def test_what_runs_in_it_keeps_it() -> None:
     users = ("12 (sleep)", "13 (bash)", "14 (bash)", "15 (bash)")
     todo = found(node(shm="2 GiB"), facts(container(node(), processes=users)))
     assert todo is not None
-    [busy] = busy_findings({"lab-1": todo})
+    [busy] = busy_findings({"lab-1": (todo.why, todo.users)})
     text = (
         "the container made differs in shm, and this runs in it: 12 (sleep), 13 (bash), 14 (bash)"
     )
