@@ -95,24 +95,14 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Fi
 
 
 def _chips(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
-    """Nodes with other chips than most, and nodes with several kinds."""
+    """Nodes with other chips than most: one table may be for several products, or kinds of one."""
     kinds = {
-        node.name: list(dict.fromkeys(npu.chip_name for npu in npus.npus))
+        node.name: " and ".join(dict.fromkeys(npu.chip_name for npu in npus.npus))
         for node, node_facts in derive.answered_nodes(cluster, facts)
-        if (npus := value_of(node_facts.npus)) and npus.npus
+        if (npus := value_of(node_facts.npus)) and npus.npus and not node_facts.stated
     }
-    yield from finding.differences(
-        "chips-differ",
-        {name: " and ".join(of_node) for name, of_node in kinds.items() if not facts[name].stated},
-        has="",
-        level="warning",
-        remedy="Use NPUs of one kind in a cluster",
-    )
-    for name, of_node in kinds.items():
-        if len(of_node) > 1:
-            text = f"the node has NPUs of {len(of_node)} kinds: {', '.join(of_node)}"
-            remedy = "Name the devices of one kind as `devices`"
-            yield finding.warning("chips-mixed", (name,), text, remedy)
+    remedy = "Use NPUs of one kind in a cluster"
+    yield from finding.differences("chips-differ", kinds, has="", level="warning", remedy=remedy)
 
 
 def _tools(node: Node, node_facts: NodeFacts) -> finding.Findings:

@@ -290,7 +290,7 @@ def hang_rules(timeout: str | None, on_hang: str, *, detach: bool) -> HangRules:
         stated = "--on-hang stop" if on_hang == "stop" else f"--hang-timeout {timeout}"
         raise UsageError(
             f"{stated}: a job that is started with --detach is not checked for hangs; leave out one"
-            " of the two flags. status shows when such a job seems to hang"
+            " of the two flags. status shows how long each rank has written no output"
         )
     return HangRules(timeout_s=timeout_s, stops=on_hang == "stop")
 

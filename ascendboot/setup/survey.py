@@ -240,10 +240,7 @@ class Survey(Value, kw_only=True):
         inside = container_exec(node, answers["container"])
         if inside is None or is_foreign(cluster, node, answers["container"]):
             return replace(there, installed=Installed(there.installed.base))
-        work, lock = host.inside(inside), there.lock
-        if locks is not None and todo is None:
-            answer = answer_to(locks.inside, work.hold(locks.inside.command))
-            lock = lock.and_then(held_lock(node.name, answer))
+        work = host.inside(inside)
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
         has_sshd = cluster.serves_from_host(node)
         return replace(
@@ -253,7 +250,6 @@ class Survey(Value, kw_only=True):
             else there.facts,
             sides=Sides(host, work),
             installed=_installed(node, of_work),
-            lock=lock,
             sshd_side=there.installed if has_sshd else None,
             unused_host=None if has_sshd else there.installed,
         )

@@ -234,8 +234,10 @@ BLOCKED = "tcp-blocked error lab-"
             5,
             lambda k: not k.is_open,
             NO_ROUTE,
-            f"{BLOCKED}[1-5]: no node reaches another over TCP on ports {RANKS}, {MPI}, {HCCL}: "
-            "No route to host. …",
+            f"{BLOCKED}[1-5]: lab-[1-4] cannot reach lab-[2-5] over TCP on ports {RANKS}, {HCCL}: "
+            "No route to host. …\n"
+            f"{BLOCKED}[1-5]: lab-[2-5] cannot reach lab-1 (198.18.0.1) over TCP on ports {RANKS}, "
+            f"{MPI}, {HCCL}: No route to host. …",
             id="firewalls of all nodes",
         ),
         pytest.param(

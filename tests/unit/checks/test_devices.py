@@ -67,9 +67,9 @@ B3 = ["Ascend 910B3"] * 8
             "chips-differ warning lab-2: 2 nodes have Ascend 910B3, lab-2 has Ascend 910A",
         ),
         (
-            well.cluster(well.node(2)),
+            THREE,
             {"npus": mapped(*B3[1:], "Ascend 910A")},
-            "chips-mixed warning lab-2: … 2 kinds: Ascend 910B3, Ascend 910A",
+            "chips-differ warning lab-2: … lab-2 has Ascend 910B3 and Ascend 910A",
         ),
         (well.TWO, well.npus() | {"device_networks": Answered(())}, "npus-none error lab-2: …"),
         (well.TWO, {"npus": mapped(*B3, unusable=1)}, "npu-unusable error lab-2: … 1 NPU as not …"),
