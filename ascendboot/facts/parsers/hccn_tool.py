@@ -30,17 +30,23 @@ _SHORTEST = 3
 
 def parse_conf(text: str) -> dict[int, str]:
     """The address that the file gives to each device, by physical id."""
-    addresses: dict[int, str] = {}
+    return {id_: each["address"] for id_, each in parse_settings(text).items() if "address" in each}
+
+
+def parse_settings(text: str) -> dict[int, dict[str, str]]:
+    """What the file gives to each device, by physical id and name."""
+    devices: dict[int, dict[str, str]] = {}
     for line in lines_of(text):
         if line.text.startswith("#") or len(line.text) < _SHORTEST:
             continue
         match = _ENTRY.fullmatch(line.text.rstrip())
         if match is None:
             raise line.not_understood(FILE, "NAME_ID=VALUE")
+        value = match[3]
         if match[1] == "address":
-            address = _address(match[3], line, FILE, "an IP address")
-            addresses.setdefault(int(match[2]), address)
-    return addresses
+            value = _address(value, line, FILE, "an IP address")
+        devices.setdefault(int(match[2]), {}).setdefault(match[1], value)
+    return devices
 
 
 def _address(value: str, line: Line, tool: str, expected: str) -> str:
@@ -110,6 +116,7 @@ KNOWN_LINES = {
     "stat": re.compile(r"\s*(?:packet statistics:|[a-z][a-z0-9_]*:)"),
     "gateway": re.compile(r"\s*(?:default )?gateway:"),
     "netdetect": re.compile(r"\s*netdetect addr"),
+    "mtu": re.compile(r"\s*mtu:"),
 }
 """The beginnings of an answer's lines, by query."""
 _IP_EXPECTED = "ipaddr:ADDRESS and netmask:MASK"
@@ -205,6 +212,7 @@ _LINK_STAT_EXPECTED = "[devid N] with current time, link up count, link change r
 _COUNTER = re.compile(r"([a-z][a-z0-9_]{0,63}):\s*([0-9]{1,20})")
 _STAT_EXPECTED = "packet statistics:, then NAME:NUMBER, each name once"
 _GATEWAY = re.compile(r"(?:default gateway:\s*([^\s,]+), Iface:\s*\S+|gateway:\s*(\S+))")
+_MTU = re.compile(r"mtu:\s*([0-9]{1,5})")
 _NETDETECT = re.compile(r"netdetect addr(?:ess)?:\s*(\S*)")
 
 
@@ -301,6 +309,14 @@ def parse_netdetect(text: str, tool: str = "hccn_tool -netdetect -g") -> str | N
     value = line.match(_NETDETECT, tool, expected)[1]
     address = _address(value, line, tool, expected) if value else ""
     return None if address in ("", "0.0.0.0", "::") else address  # noqa: S104 - no interface
+
+
+def parse_mtu(text: str, tool: str = "hccn_tool -mtu -g") -> int:
+    """The MTU of the port."""
+    refuse_failure(text, tool)
+    expected = "mtu:BYTES"
+    line = only_line(text, tool, expected, KNOWN_LINES["mtu"])
+    return int(line.match(_MTU, tool, expected)[1])
 
 
 # The form is that of lldptool (open-lldp): a heading per TLV, its values indented below.
