@@ -67,11 +67,11 @@ def left_findings(left: Iterable[Node]) -> finding.Findings:
         yield finding.warning("node-left", (node.name,), text, remedy)
 
 
-def job_findings(jobs: Mapping[str, Collection[str]], why: str) -> finding.Findings:
-    """Jobs, with the nodes where they run, that do not survive new keys."""
+def job_findings(id_: str, jobs: Mapping[str, Collection[str]], why: str) -> finding.Findings:
+    """Jobs, with the nodes where they run, that do not survive what setup would change."""
     for job_id, nodes in jobs.items():
         remedy = f"Wait for its end, or end it where it was started: stop --job {job_id}"
-        yield finding.error("job-needs-keys", tuple(nodes), f"job {job_id} runs, and {why}", remedy)
+        yield finding.error(id_, tuple(nodes), f"job {job_id} runs, and {why}", remedy)
 
 
 def one_session(node: str) -> finding.Finding:
@@ -180,6 +180,8 @@ def _memlock(node: Node, given: NodeEnvironment) -> finding.Findings:
     remedy = "Set memlock to unlimited in /etc/security/limits.conf or LimitMEMLOCK of the service"
     if node.container:
         remedy = "Re-create the container with --ulimit memlock=-1:-1"
+    if node.creation is not None:
+        remedy = "Set memlock in default-ulimits of daemon.json, remove the container and run setup"
     text = (
         f"ranks may lock {given.memlock_kib} KiB of memory{place} (ulimit -l), too little for "
         "RDMA and pinned buffers"

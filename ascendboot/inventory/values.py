@@ -233,6 +233,7 @@ Name = Annotated[
 Address = Annotated[str, _each(why_not_address), Kind("an IP address or host name")]
 Ip = Annotated[str, _each(why_not_ip), Kind("an IP address")]
 ClusterIp = Annotated[str, _each(why_not_cluster_ip), Kind("an IPv4 address")]
+Mtu = Annotated[int, Field(ge=68, le=9702), Kind("a whole number from 68 to 9702")]
 Port = Annotated[int, Field(ge=1, le=65535), Kind("a whole number from 1 to 65535")]
 ChiefPort = Annotated[
     int,
@@ -275,6 +276,21 @@ Fingerprint = Annotated[
 ]
 Container = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), Kind("the name of a container")
+]
+Image = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$"),
+    Kind("the name of an image, such as swr.example/rec-sdk:7.3.0"),
+]
+
+
+Mount = Annotated[
+    str,
+    Field(pattern=r'^/[^\r\n\t:,"]*:/[^\r\n\t:,"]+(:ro)?$'),
+    Kind("SOURCE:TARGET or SOURCE:TARGET:ro, absolute paths without a comma"),
+]
+SharedMemory = Annotated[
+    str, Field(pattern=r"^[1-9][0-9]{0,5} ?(MiB|GiB)$"), Kind("a size such as 64 GiB")
 ]
 Interface = Annotated[
     str, Field(pattern=r"^[^\s/:]{1,15}$"), Kind("the name of a network interface")

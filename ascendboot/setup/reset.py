@@ -19,10 +19,11 @@ from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Locks, held_lock
 from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
+from ascendboot.setup.steps import port_call, port_command
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script
-from ascendboot.value import Struct, Value, field
+from ascendboot.value import Struct, Value, field, replace
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
@@ -45,6 +46,8 @@ class SideLeftovers(Value):
     """Files in its folder that are not; they are never touched."""
     table: str
     """The cluster's own table of nft, with its family; may be empty."""
+    created: tuple[str, ...]
+    """Engine, kind and name of each container and volume that setup created."""
     sshd: int | None
     """Pid of the cluster's own sshd; None: it does not run."""
     code_files: int
@@ -53,11 +56,26 @@ class SideLeftovers(Value):
     """Absolute paths of sent files that have changed since; they are never removed."""
     problems: tuple[str, ...]
     """What could not be removed."""
+    ports: tuple[str, ...] = ()
+    """`device ID: WHAT VALUE`: what ports of NPUs had before setup; `none` where none was set."""
+    restores: bool = False
+    """The ports of NPUs are set as they were before setup; otherwise reset only shows that."""
 
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        values = by_kind(left, "base", "ours", "empty", "foreign", "firewall", "sshd", "problem")
+        kinds = (
+            "base",
+            "ours",
+            "empty",
+            "foreign",
+            "firewall",
+            "created",
+            "sshd",
+            "problem",
+            "port",
+        )
+        values = by_kind(left, *kinds)
         of_code = by_kind(code, "files", "changed", "problem")
         return cls(
             container,
@@ -66,21 +84,31 @@ class SideLeftovers(Value):
             has_empty=bool(values["empty"]),
             foreign=tuple(values["foreign"]),
             table="".join(values["firewall"]),
+            created=tuple(values["created"]),
             sshd=int(values["sshd"][0]) if values["sshd"] else None,
             code_files=int(of_code["files"][0]) if of_code["files"] else 0,
             code_changed=tuple(of_code["changed"]),
             problems=(*values["problem"], *of_code["problem"]),
+            ports=tuple(values["port"]),
         )
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        parts = (self.files, self.has_empty, self.code_files, self.table)
-        return self.sshd is None and not any(parts)
+        parts = (self.files, self.has_empty, self.code_files, self.table, self.created)
+        return self.sshd is None and not any(parts) and not (self.restores and self.ports)
 
-    def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
-        """What was or would be removed."""
-        place = f" in the container {self.container.container}" if self.container else ""
+    @property
+    def _place(self) -> str:
+        return f" in the container {self.container.container}" if self.container else ""
+
+    @property
+    def _before(self) -> str:
+        return f"what was there before: {'; '.join(self.ports)}"
+
+    def _removed(self, done: Outcome) -> list[tuple[str, str]]:
+        """The step and the words of all that was or would be removed."""
+        place = self._place
         would = "would be " if done is Outcome.WOULD_CHANGE else ""
         removed = []
         if self.code_files:
@@ -90,10 +118,23 @@ class SideLeftovers(Value):
             removed.append(("sshd", f"the cluster's sshd{place} {would}stopped"))
         if self.table:
             removed.append(("firewall", f"the table {self.table} of nft {would}removed"))
+        for thing in self.created:
+            words = f"the {thing.partition(' ')[2]} {would}removed, with all that lies in it"
+            removed.append(("container", words))
         if self.files or self.has_empty:
             words = f"{self.base}{place} {would}removed, {self.files} files of ascendboot"
             removed.append(("files", words))
+        if self.ports and self.restores:
+            removed.append(("npu-network", f"the network of the NPUs {would}set to {self._before}"))
+        return removed
+
+    def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
+        """What was or would be removed, set back, or left alone."""
+        place, removed = self._place, self._removed(done)
         results = [StepResult(node, "reset", step, done, words, took) for step, words in removed]
+        if self.ports and not self.restores:
+            words = f"the network of the NPUs stays; reset --npu-network restores {self._before}"
+            results.append(StepResult(node, "reset", "npu-network", Outcome.OK, words, took))
         remedy = "keep what is wanted and remove the rest by hand"
         cause = Finding("not-ours", "warning", (node,), "", remedy)
         for step, paths, where in (
@@ -126,29 +167,36 @@ class NodeLeftovers(Value):
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        if not any(result.step in {"sshd", "firewall", "files", "code"} for result in results):
+        steps = {"sshd", "firewall", "files", "code", "container", "npu-network"}
+        if not any(result.step in steps for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
         return results
 
 
 def leftovers_commands(
-    cluster: str, *, removes: bool = False, in_container: bool = False
+    cluster: str,
+    *,
+    removes: bool = False,
+    in_container: bool = False,
+    created: Sequence[str] = (),
 ) -> tuple[Command, Command]:
     """The commands about the sent code, and about all else that ascendboot left on one side.
 
-    They look, or they end the cluster's sshd and remove what setup wrote and nobody changed.
+    They look, or they end the cluster's sshd and remove what setup wrote and nobody changed, and
+    what it `created`.
     """
     verb, mode = ("remove", "remove") if removes else ("look for", "look")
     of_script = write_script if removes else read_script
 
-    def command(name: str, what: str, **values: str) -> Command:
+    def command(name: str, what: str, *words: str, **values: str) -> Command:
         text = base_script(cluster) + script(name, mode=mode, **values)
-        return of_script(text, purpose=f"{verb} {what}", timeout_s=120.0)
+        return of_script(text, *words, purpose=f"{verb} {what}", timeout_s=120.0)
 
     code = command("setup-code-remove.sh", "the code that was sent")
-    side, table = "container" if in_container else "host", firewall_table(cluster)
-    return code, command("setup-reset.sh", "what ascendboot left", side=side, table=table)
+    sides = {"side": "container" if in_container else "host", "table": firewall_table(cluster)}
+    what, label = "what ascendboot left", f"ascendboot.cluster={cluster}"
+    return code, command("setup-reset.sh", what, *created, label=label, **sides)
 
 
 def by_kind(result: Result, *kinds: str) -> dict[str, list[str]]:
@@ -180,7 +228,7 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     if former is not None:
         now, before = find(cluster, node, host), find(cluster, former, host)
         inside = tuple(part for part in before.parts if part.container is not None)
-        return NodeLeftovers((*inside, *now.parts), {**before.jobs, **now.jobs})
+        return NodeLeftovers(_parts(*inside, *now.parts), {**before.jobs, **now.jobs})
     queries, jobs_query = leftovers_commands(cluster.name), probe_below(base_script(cluster.name))
     fact = container_query(node).get("container")
     if fact is None:
@@ -193,7 +241,7 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     if container is not None:
         queries = leftovers_commands(cluster.name, in_container=True)
         *both, jobs = host.inside(container).run_all([*queries, jobs_query])
-        parts = (SideLeftovers.read(container, *both), on_host)
+        parts = _parts(SideLeftovers.read(container, *both), on_host)
         return NodeLeftovers(parts, probe_result(jobs))
     engines = value_of(answer)
     if engines is not None and engines.container is None and not engines.refused:
@@ -201,6 +249,13 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     why = next(iter(obstacles(node, answer)))
     what = f"could not look at what setup left in the container {node.container}"
     raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
+
+
+def _parts(*parts: SideLeftovers) -> tuple[SideLeftovers, ...]:
+    """The sides of a node; containers stay if one holds files that are not ascendboot's."""
+    if any(part.container and (part.foreign or part.code_changed) for part in parts):
+        return tuple(replace(part, created=()) for part in parts)
+    return parts
 
 
 class Reset(Struct):
@@ -213,6 +268,8 @@ class Reset(Struct):
     """Taken on the primary before anything is removed."""
     former: Mapping[str, Node]
     """Nodes that had another container at the last setup, as they were then."""
+    restores: bool = False
+    """As in `SideLeftovers`."""
     found: dict[str, NodeLeftovers] = field(default_factory=dict)
 
     @property
@@ -283,7 +340,8 @@ class Reset(Struct):
             if isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))
             else:
-                self.found[name] = answer
+                parts = tuple(replace(part, restores=self.restores) for part in answer.parts)
+                self.found[name] = replace(answer, parts=parts)
                 results.append(StepResult(name, "ask", "questions", Outcome.OK, "answered", took))
         jobs = running_nodes({name: found.jobs for name, found in self.found.items()})
         for job_id, names in jobs.items():
@@ -297,9 +355,17 @@ class Reset(Struct):
         cluster, parts = self.progress.cluster.name, []
         for part in self.found[node.name].parts:
             inside = part.container is not None
-            commands = leftovers_commands(cluster, removes=True, in_container=inside)
+            commands = leftovers_commands(
+                cluster, removes=True, in_container=inside, created=part.created
+            )
             side = host.inside(part.container) if part.container else host
-            parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
+            last = (restore_command(part.base, part.ports),) if part.restores and part.ports else ()
+            code, left, *restored = side.run_all([*commands, *last])
+            done = SideLeftovers.read(part.container, code, left)
+            bad = [result for result in restored if not result.as_expected]
+            lost = (f"could not {r.command.purpose}: {r.outcome()}" for r in bad)
+            problems, restores = (*done.problems, *lost), part.restores and not bad
+            parts.append(replace(done, problems=problems, restores=restores))
         return NodeLeftovers(tuple(parts), {})
 
     def _clear_here(self) -> list[StepResult]:
@@ -317,6 +383,14 @@ class Reset(Struct):
         if not texts:
             done, texts = Outcome.OK, ["nothing to remove on the control machine"]
         return [StepResult(HERE, "reset", "files", done, text) for text in texts]
+
+
+def restore_command(base: str, ports: Sequence[str]) -> Command:
+    """The command that sets ports of NPUs as they were: the last first, but addresses first."""
+    noted = (line.replace(":", "", 1).split() for line in reversed(ports))
+    ordered = sorted(noted, key=lambda words: words[2] != "ip")
+    calls = [port_call(i, what, value) for _, i, what, value in ordered if value != "none"]
+    return port_command(base, calls, "restore")
 
 
 def _all_ok(results: Sequence[StepResult]) -> bool:
