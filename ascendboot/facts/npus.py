@@ -19,8 +19,7 @@ T = TypeVar("T")
 
 _FORMS = {
     "mapping": ("npu-smi info -m", npu_smi.OF_MAPPING),
-    "list": ("npu-smi info -l", npu_smi.OF_LIST),
-    "spod": ("npu-smi info -t spod-info", npu_smi.OF_LIST),
+    "spod": ("npu-smi info -t spod-info", npu_smi.OF_SPOD),
     **{what: (f"hccn_tool -{what} -g", known) for what, known in hccn_tool.KNOWN_LINES.items()},
 }
 """Maps a section, or the part of its name after the device id, to the call and its known lines."""
@@ -91,9 +90,6 @@ def npu_queries(lldp_of: Node | None = None) -> dict[str, query.Fact[Any]]:
     neighbours = {"neighbours": fact(_neighbours, "read the LLDP neighbours of the NPUs")}
     return {
         "npus": fact(_npus, "list the NPUs"),
-        "npu_list": fact(
-            lambda s: npu_smi.parse_list(npu_smi_output(s, "list", npu_smi.LIST)), "count the NPUs"
-        ),
         "health": fact(_health, "read the health of the NPUs"),
         "free_memory": fact(_free_memory, "read the free memory of the NPUs"),
         "super_pods": fact(_super_pods, "read the super pods"),

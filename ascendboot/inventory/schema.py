@@ -145,10 +145,9 @@ class ParallelKeys(Keys):
 
 
 def _hccl_schema() -> dict[str, Any]:
-    """Each variable with its limits, for editors."""
+    """Each variable with its texts; what a value may be is in `variables.yaml`."""
     return {
         variable.name: {
-            **variable.kind.json_schema,
             "description": f"{variable.meaning}. Read by: {variable.product_names}.",
             "examples": [variable.example],
             "x-kind": variable.kind.words,

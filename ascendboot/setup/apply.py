@@ -20,7 +20,7 @@ from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
-from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
+from ascendboot.setup.steps import Change, Satisfied, Step, StepState
 from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
 from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
@@ -151,7 +151,7 @@ def _apply_side(
     """The side as it is then, and the result of each of its steps."""
     before = _checked(side, node)
     changes = [state for _, state in before if isinstance(state, Change)]
-    if not changes or any(isinstance(state, Blocked) for _, state in before):
+    if not changes:
         return side, [result for result, _ in before]
     began = time.monotonic()
     query = installed_fact(context.cluster)
@@ -189,14 +189,11 @@ def _checked(side: SideSteps, node: Node) -> list[tuple[StepResult, StepState]]:
     """Check the steps of a side, and change nothing."""
     checked = []
     for phase, step in side.steps:
-        state, outcome, detail = step.check(side.installed), Outcome.OK, ""
-        match state:
-            case Satisfied(because):
-                detail = because
-            case Blocked(reason, remedy):
-                outcome, detail = Outcome.BLOCKED, f"{node.name}: {reason}; {remedy}"
-            case Change(summary=summary):
-                outcome, detail = Outcome.NOT_RUN, summary
+        state = step.check(side.installed)
+        if isinstance(state, Satisfied):
+            outcome, detail = Outcome.OK, state.because
+        else:
+            outcome, detail = Outcome.NOT_RUN, state.summary
         checked.append((StepResult(node.name, phase.name, step.name, outcome, detail), state))
     return checked
 
@@ -294,7 +291,7 @@ def _send_code(
 
 def _trees(facts: ClusterFacts) -> dict[str, CodeTree]:
     return {
-        name: value_of(answers.code_tree) or CodeTree(exists=False)
+        name: value_of(answers.code_tree) or CodeTree(state="absent")
         for name, answers in facts.nodes.items()
     }
 

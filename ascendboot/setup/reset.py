@@ -16,7 +16,7 @@ from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.report import Finding, Outcome, StepResult
-from ascendboot.setup.lock import Lock, Locks, held_lock
+from ascendboot.setup.lock import Locks, held_lock
 from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
 from ascendboot.setup.survey import Connect
@@ -238,7 +238,8 @@ class Reset(Struct):
         if any(not found.is_empty for found in self.found.values()):
             primary = self.progress.cluster.primary_name
             try:
-                lock = self._locked(hosts[primary])
+                found = query(hosts[primary], {"lock": self.locks.on_host})
+                lock = held_lock(primary, found["lock"])
             except NodeError as error:
                 self.progress.end("Lock the cluster", [failed("ask", "lock", error)])
                 return
@@ -290,20 +291,6 @@ class Reset(Struct):
                 words = f"{name}: job {job_id} runs; end it first with: stop --job {job_id}"
                 results.append(StepResult(name, "ask", "jobs", Outcome.BLOCKED, words))
         return results
-
-    def _locked(self, host: HostSide) -> Lock:
-        """Take the lock through the primary.
-
-        Raises:
-            NodeError: another run holds it.
-        """
-        primary, inside = self.progress.cluster.primary_name, self.locks.inside
-        lock = held_lock(primary, query(host, {"lock": self.locks.on_host})["lock"])
-        for part in self.found[primary].parts:
-            if part.container is not None:
-                answer = answer_to(inside, host.inside(part.container).hold(inside.command))
-                lock = lock.and_then(held_lock(primary, answer))
-        return lock
 
     def _remove(self, node: Node, host: HostSide) -> NodeLeftovers:
         """Remove everything, the host side last. Returns what was there, with problems."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -31,14 +31,7 @@ class Change(Value, kw_only=True):
     commands: tuple[Command, ...] = ()
 
 
-class Blocked(Value):
-    """The desired state cannot be reached: why, and what you can do."""
-
-    reason: str
-    remedy: str
-
-
-StepState: TypeAlias = Satisfied | Change | Blocked
+StepState: TypeAlias = Satisfied | Change
 
 
 class Step(Value):
@@ -218,13 +211,11 @@ class Firewall(Step, kw_only=True):
 
 
 class CertificateFile(Step, kw_only=True):
-    """A certificate of `claims` that is valid on all nodes and does not expire soon."""
+    """A certificate of `claims` that is valid and does not expire soon."""
 
     claims: files.Claims
     now: float
     """The time on the control machine."""
-    times: Mapping[str, float]
-    """The time on every node, by name."""
     sign: Callable[[], str] | None
     """Makes the certificate; None while planning: then the change is only announced."""
     load: Command | None = None
@@ -253,27 +244,8 @@ class CertificateFile(Step, kw_only=True):
                 return Change(summary=summary, commands=(self.load,))
         return Satisfied(f"expires in {self._days(certificate)} days")
 
-    def _renewed(self, installed: Installed, why: str) -> Change | Blocked:
-        """The change that signs it again; blocked where a node's clock would refuse it."""
-        now, earliest, latest = self.now, min(self.times.values()), max(self.times.values())
-        behind, ahead = (first(self.times, key=self.times.__getitem__) for first in (min, max))
-        refused = ""
-        if now - earliest > files.START_SLACK_S:
-            refused = (
-                f"is not valid yet on {behind}, whose clock is {now - earliest:.0f} s behind the "
-                "control machine's"
-            )
-        elif latest - now > (files.VALID_DAYS - files.RENEW_DAYS) * files.DAY_S:
-            days = (latest - now) / files.DAY_S
-            refused = (
-                f"soon expires on {ahead}, whose clock is {days:.0f} days ahead of the control "
-                "machine's"
-            )
-        if refused:
-            return Blocked(
-                f"could not renew {self.name}: a certificate made now {refused}",
-                "set the clocks of all nodes and of the control machine from one source",
-            )
+    def _renewed(self, installed: Installed, why: str) -> Change:
+        """The change that signs it again."""
         summary = f"{self.name} {why}"
         if self.sign is None:
             return Change(summary=summary)
@@ -289,13 +261,12 @@ class CertificateFile(Step, kw_only=True):
             return f"expired {-days} days ago"
         if days < files.RENEW_DAYS:
             return f"expires in {days} days"
-        behind = min(self.times, key=self.times.__getitem__)
-        if certificate.valid_from is not None and certificate.valid_from > self.times[behind]:
-            return f"is not valid yet by the clock of {behind}"
+        if certificate.valid_from is not None and certificate.valid_from > self.now:
+            return "is not valid yet"
         return None
 
     def _days(self, certificate: files.Certificate) -> int:
-        return int(((certificate.valid_to or 0.0) - max(self.times.values())) // files.DAY_S)
+        return int(((certificate.valid_to or 0.0) - self.now) // files.DAY_S)
 
 
 def difference(actual: files.Claims, wanted: files.Claims) -> str | None:

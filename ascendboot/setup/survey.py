@@ -191,10 +191,7 @@ class Survey(Value, kw_only=True):
         inside = container_exec(node, answers["container"])
         if inside is None:
             return replace(there, installed=Installed(there.installed.base))
-        work, lock = host.inside(inside), there.lock
-        if locks is not None:
-            answer = answer_to(locks.inside, work.hold(locks.inside.command))
-            lock = lock.and_then(held_lock(node.name, answer))
+        work = host.inside(inside)
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
         has_sshd = cluster.serves_from_host(node)
         return replace(
@@ -202,7 +199,6 @@ class Survey(Value, kw_only=True):
             facts=NodeFacts.from_answers(node.name, {**of_work, **answers}),
             sides=Sides(host, work),
             installed=_installed(node, of_work),
-            lock=lock,
             sshd_side=there.installed if has_sshd else None,
             unused_host=None if has_sshd else there.installed,
         )

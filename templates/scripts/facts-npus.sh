@@ -12,11 +12,8 @@ npu_smi=
 if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
   npu_smi=$found
   query_vendor mapping '' timeout -k 1 30 "$found" info -m
-  mapped=$output
-  query_vendor list '' timeout -k 1 30 "$found" info -l
-  output=$mapped
 else
-  for name in list table mapping; do
+  for name in table mapping; do
     section "$name" 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
   done
 fi

@@ -10,7 +10,7 @@ import pytest
 
 from ascendboot.facts.npus import COMMAND, RootInfo, npu_queries
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
-from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
+from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.facts.query import Answer as FactAnswer
 from ascendboot.facts.query import Answered, Lack, Unanswered, answer_to
 from ascendboot.model.cluster import Device
@@ -27,7 +27,6 @@ TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/ill.txt").read_t
 LOGIC = "\tNPU ID  Chip ID  Chip Logic ID  Chip Name\n"
 PHYSICAL = "\tNPU ID  Chip ID  Chip Logic ID  Chip Phy-ID  Chip Name\n"
 TWO = LOGIC + "\t0  0  0  Ascend 910B3\n\t0  1  -  Mcu\n\t1  0  1  Ascend 910B3\n"
-LIST = "Total Count : 2\nNPU ID : 0\nChip Count : 1\nNPU ID : 1\nChip Count : 1\n"
 FINE = """\
 case $3 in
   -ip) echo "ipaddr:198.19.0.$2"; echo netmask:255.255.0.0 ;;
@@ -41,9 +40,9 @@ class Stage(Here):
     """A PATH with nothing on it but stand-ins and what the script needs."""
 
     def npu_smi(self, mapping: str = TWO) -> None:
-        for name, text in (("mapping", mapping), ("list", LIST), ("table", TABLE)):
+        for name, text in (("mapping", mapping), ("table", TABLE)):
             (self.folder / name).write_text(text)
-        which = "case $2 in -m) echo mapping ;; -l) echo list ;; *) echo table ;; esac"
+        which = "case $2 in -m) echo mapping ;; *) echo table ;; esac"
         self.put("npu-smi", f"cat {self.folder}/$({which})")
 
     def answers(self, *, seconds: str = "0", **changed: str) -> dict[str, FactAnswer[Any]]:
@@ -74,10 +73,9 @@ BOTH = Answered((network(0, 0), network(0, 1)))
 def test_every_device_is_queried_by_its_id(stage: Stage) -> None:
     answers = stage.answers()
     assert answers["device_networks"] == BOTH
-    assert answers["npu_list"] == Answered(NpuList((0, 1), 2))
     assert answers["health"] == Answered({0: "Alarm", 1: "Warning"})
     npus = value(answers["npus"]).npus
-    assert [(npu.device_id, npu.device_id_assumed) for npu in npus] == [(0, True), (1, True)]
+    assert [npu.device_id for npu in npus] == [0, 1]
     assert answers["super_pods"] == Answered({})
 
 
@@ -119,7 +117,7 @@ def put_a3(stage: Stage, spod: str) -> None:
     stage.put(
         "npu-smi",
         f'echo "$*" >>{stage.folder}/calls\ncase "$2 $3" in "-t spod-info") {spod} ;;\n'
-        f'"-m ") cat {stage.folder}/mapping ;; *) cat {stage.folder}/list ;; esac\n',
+        f'"-m ") cat {stage.folder}/mapping ;; *) cat {stage.folder}/table ;; esac\n',
     )
 
 
@@ -136,7 +134,7 @@ def test_a3_super_pods_and_their_addresses_are_queried(stage: Stage) -> None:
     assert answers["device_networks"] == Answered(tuple(networks))
     calls = (stage.folder / "calls").read_text().splitlines()
     assert calls == [
-        *("info -m", "info -l"),
+        "info -m",
         *("info -t spod-info -i 4 -c 0", "info -t spod-info -i 4 -c 1", "info"),
     ]
 
@@ -253,7 +251,6 @@ def test_a_tool_that_stays_busy_is_retried_for_a_bounded_time(stage: Stage) -> N
 def without_npus(kind: Lack, why: str) -> dict[str, FactAnswer[Any]]:
     return {
         "npus": Unanswered(kind, f"could not list the NPUs: {why}"),
-        "npu_list": Unanswered(kind, f"could not count the NPUs: {why}"),
         "health": Unanswered(kind, f"could not read the health of the NPUs: {why}"),
         "free_memory": Unanswered(kind, f"could not read the free memory of the NPUs: {why}"),
         "super_pods": Answered({}),
@@ -290,15 +287,15 @@ def test_a_busy_table_is_queried_last(stage: Stage) -> None:
     once = f"mkdir {stage.folder}/was-busy 2>/dev/null"
     calls = calls_of_npu_smi(
         stage,
-        f"case $2 in -l) ;; -m) ! {once} || {{ {busy}; exit 1; }} ;; *) {busy}; exit 1 ;; esac",
+        f"case $2 in -m) ! {once} || {{ {busy}; exit 1; }} ;; *) {busy}; exit 1 ;; esac",
     )
-    assert calls[:3] == ["info -m", "info -m", "info -l"]
-    assert set(calls[3:]) == {"info"}
+    assert calls[:2] == ["info -m", "info -m"]
+    assert set(calls[2:]) == {"info"}
 
 
 def test_a_hanging_npu_smi_is_not_retried(stage: Stage) -> None:
     calls = calls_of_npu_smi(stage, '[ "$2" ] || exec sleep 60')
-    assert calls == ["info -m", "info -l", "info"]
+    assert calls == ["info -m", "info"]
 
 
 def test_a_missing_hccn_tool_is_reported(stage: Stage) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.facts.parsers import hccn_tool, npu_smi
-from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
+from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.lab.faults import Fault, Marks
 from ascendboot.lab.shape import Product, Shape, world_text
 from ascendboot.value import replace
@@ -269,7 +269,6 @@ def test_a_missing_npu_is_missing_everywhere(node: Node) -> None:
     assert node.hccn("-i", "5", "-ip", "-g") == recorded_failure("Get invalid device id.")
     mapping = npu_smi.parse_mapping(understood(node, "-m"))
     assert tuple(npu.device_id for npu in mapping.npus) == left
-    assert npu_smi.parse_list(understood(node, "-l")) == NpuList(left, 7)
     assert "No running processes found in NPU 5" not in understood(node)
 
 
@@ -289,10 +288,6 @@ def test_the_mapping_has_the_recorded_columns(node: Node) -> None:
         assert [match.start() for match in re.finditer(r"\S+( \S+)*", row)] == starts
     assert rows[6].split() == ["3", "0", "3", "3", "Ascend", "910B3"]
     assert rows[7].split() == ["3", "1", "-", "-", "Mcu"]
-
-
-def test_the_list_counts_npus_and_their_chips(node: Node) -> None:
-    assert npu_smi.parse_list(understood(node, "-l")) == NpuList(tuple(range(8)), 8)
 
 
 def test_the_table_is_drawn_as_recorded(node: Node) -> None:
@@ -437,7 +432,6 @@ def test_a3_has_two_npus_on_each_card(node: Node) -> None:
         (i // 2, i % 2, i, i) for i in (0, 1, 2, 3, 4, 6, 7)
     ]
     assert {n.chip_name for n in mapping.npus} == {"Ascend910"}
-    assert npu_smi.parse_list(understood(node, "-l")) == NpuList((0, 1, 2, 3), 7)
 
 
 def test_the_super_pod_of_a_chip_of_a3_has_the_recorded_rows(node: Node) -> None:
@@ -493,7 +487,6 @@ def test_950_has_slots_and_no_commands_of_the_older_hccn_tool(node: Node) -> Non
     assert [(n.npu_id, n.device_id, n.chip_name) for n in mapping.npus] == [
         (i, i, "Ascend950PR") for i in range(8)
     ]
-    assert npu_smi.parse_list(understood(node, "-l")) == NpuList(tuple(range(8)), None)
     assert node.hccn("-i", "3", "-ip", "-g") == node.hccn("-i", "3", "-no_such_command", "-g")
 
 
