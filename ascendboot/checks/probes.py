@@ -14,7 +14,7 @@ from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section, lines_of
 from ascendboot.facts.parsers.hccn_tool import Ping
-from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, value_of
+from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Sections, Unanswered, attempt, value_of
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.ports import openmpi_value
@@ -220,6 +220,13 @@ class TcpResult(Value):
 
     exit_code: int
     reason: str
+
+    @property
+    def failure(self) -> str:
+        """Why there was no connection."""
+        if self.exit_code in ENDED_BY_TIMEOUT:
+            return f"no answer within {TCP_TIMEOUT_S} s"
+        return self.reason or f"exit code {self.exit_code}"
 
 
 class ProbeResults(Value):
