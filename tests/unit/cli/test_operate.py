@@ -160,5 +160,5 @@ def test_ctrl_c_takes_the_request_back(tmp_path: Path) -> None:
 
     with store.writing("now"), pytest.raises(KeyboardInterrupt):
         ask(store, press)(QUARANTINE)
-    assert store.inbox.carry_out(core, 2.0, str) == ()
+    assert store.inbox.carry_out(core, 2.0, lambda _words: None) == ()
     assert core.nodes["n-2"].status == "healthy"
