@@ -77,7 +77,7 @@ def _for_editors(value: Any) -> Any:
 
 
 def inventory_tables() -> list[str]:
-    """The tables of `docs/reference/inventory.md`: the file, a node, a device, the sections."""
+    """The tables of `docs/reference/inventory.md`: the file, a node, its devices, the sections."""
     top, definitions = whole()["properties"], whole()["$defs"]
     sections = {name: resolve(top[name]) for name in top if name in SECTIONS}
     flat = {
@@ -89,6 +89,7 @@ def inventory_tables() -> list[str]:
         _table({name: inner for name, inner in top.items() if name not in sections}),
         _table(definitions["NodeKeys"]["properties"]),
         _table(definitions["DeviceKeys"]["properties"]),
+        _table(definitions["NpuNetworkKeys"]["properties"]),
         _table(flat),
     ]
 

@@ -67,7 +67,7 @@ def _with_lldp(call: Call, cluster: Cluster) -> tuple[Cluster, Mapping[str, Node
         return cluster, {}
 
     def of_node(node: Node, host: HostSide) -> NodeFacts:
-        return NodeFacts.from_answers(node.name, query(host, npu_queries(node)))
+        return NodeFacts.from_answers(node.name, query(host, npu_queries(node, with_lldp=True)))
 
     with call.session("topology-show", cluster, reads=True) as session:
         facts = session.look_at(asked, of_node)

@@ -105,6 +105,7 @@ class NodeFacts(Value, kw_only=True):
     clock: Answer[Clock] = NOT_QUERIED
     interfaces: Answer[tuple[Interface, ...]] = NOT_QUERIED
     npus: Answer[npu_smi.NpuMap] = NOT_QUERIED
+    npu_processes: Answer[tuple[npu_smi.NpuProcess, ...]] = NOT_QUERIED
     health: Answer[Mapping[int, str]] = NOT_QUERIED
     """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
     free_memory: Answer[Mapping[int, int]] = NOT_QUERIED
@@ -172,7 +173,7 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         **({"sshd": sshd} if cluster.serves_from_host(node) else {}),
         **container_query(node),
         **confinement_query(node),
-        **npu_queries(node if cluster.reads_leaves and node.leaf is None else None),
+        **npu_queries(node, with_lldp=cluster.reads_leaves and node.leaf is None),
     }
 
 
@@ -354,8 +355,10 @@ def granted_devices(visible: str) -> tuple[int, ...]:
 def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     """Fills facts that the tools did not report from the inventory (`facts: stated`).
 
-    Reported facts stay: checks compare them with the inventory as usual.
+    Reported facts stay: checks compare them with the inventory as usual. Only ports of NPUs
+    that setup sets count as they will be then; a step compares them with what is there.
     """
+    facts = _with_ports_set(node, facts)
     if cluster.facts != "stated" or not node.devices:
         return facts
     unread = (facts.npus, facts.device_networks)
@@ -377,6 +380,23 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
         device_networks=Answered((*networks, *reported.values())),
         stated=tuple(dict.fromkeys(reasons)),
     )
+
+
+def _with_ports_set(node: Node, facts: NodeFacts) -> NodeFacts:
+    networks = value_of(facts.device_networks)
+    if not node.npu_ports or networks is None:
+        return facts
+
+    def as_set(network: DeviceNetwork) -> DeviceNetwork:
+        wanted = node.npu_ports.get(network.device_id)
+        if wanted is None:
+            return network
+        addresses = Answered((hccn_tool.DeviceAddress(*wanted["ip"].split("/")),))
+        tls = Answered(wanted["tls"] == "1") if "tls" in wanted else network.tls_enabled
+        return replace(network, addresses=addresses, tls_enabled=tls)
+
+    set_ = Answered(tuple(map(as_set, networks)))
+    return replace(facts, device_networks=set_, hccn_conf=NOT_QUERIED)
 
 
 def _npu(device: Device) -> npu_smi.Npu:

@@ -233,6 +233,7 @@ Name = Annotated[
 Address = Annotated[str, _each(why_not_address), Kind("an IP address or host name")]
 Ip = Annotated[str, _each(why_not_ip), Kind("an IP address")]
 ClusterIp = Annotated[str, _each(why_not_cluster_ip), Kind("an IPv4 address")]
+Mtu = Annotated[int, Field(ge=68, le=9702), Kind("a whole number from 68 to 9702")]
 Port = Annotated[int, Field(ge=1, le=65535), Kind("a whole number from 1 to 65535")]
 ChiefPort = Annotated[
     int,

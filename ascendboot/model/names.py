@@ -84,8 +84,9 @@ def _numbers(inner: str) -> list[str]:
         start, end = int(first), int(last)
         if end < start:
             raise ValueError(f"[{first}-{last}] runs backwards; write [{last}-{first}]")
-        padded = any(len(number) > 1 and number[0] == "0" for number in (first, last))
-        if padded and len(first) != len(last):
+        is_padded = [len(number) > 1 and number[0] == "0" for number in (first, last)]
+        # Slurm writes [01-102] for 01 to 102.
+        if (is_padded[1] and len(first) != len(last)) or (is_padded[0] and len(first) > len(last)):
             width = max(len(first), len(last))
             raise ValueError(
                 f"[{first}-{last}] has numbers of different width; write "

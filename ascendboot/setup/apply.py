@@ -13,14 +13,15 @@ from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.errors import NodeError
 from ascendboot.facts.installed import Installed
-from ascendboot.facts.query import value_of
+from ascendboot.facts.npus import npu_queries
+from ascendboot.facts.query import answer_to, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
-from ascendboot.setup.steps import Change, Satisfied, Step, StepState
+from ascendboot.setup.steps import Change, NpuNetwork, Satisfied, Step, StepState
 from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
 from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
@@ -155,8 +156,15 @@ def _apply_side(
         return side, [result for result, _ in before]
     began = time.monotonic()
     query = installed_fact(context.cluster)
-    *done, last = side.transport.run_all([*_commands(side.installed, changes), query.command])
+    of_ports = [
+        npu_queries(node)["ports"] for _, each in side.steps if isinstance(each, NpuNetwork)
+    ]
+    again = (*(fact.command for fact in of_ports), query.command)
+    *done, last = side.transport.run_all([*_commands(side.installed, changes), *again])
     side = replace(side, installed=query.parse(last))
+    for fact in of_ports:
+        ports = answer_to(fact, done.pop())
+        side = replace(side, installed=replace(side.installed, ports=ports))
     took = time.monotonic() - began
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
     return side, [
@@ -252,8 +260,8 @@ def _current_texts(side: SideSteps, changes: Sequence[Change]) -> dict[str, str]
 
 
 def _diff(change: Change, current: Mapping[str, str]) -> str:
-    """Unified diffs of the files of a change; `current` has the files that exist."""
-    lines: list[str] = []
+    """The calls and unified diffs of files of a change; `current` has the files that exist."""
+    lines = [f"+ {call}" for call in change.shown]
     for file in change.files:
         if not file.secret:
             path, new = str(file.path), file.content.decode().splitlines()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
 from ascendboot.facts.installed import Installed, NftTable, firewall_table
+from ascendboot.facts.npus import CALL_TIMEOUT_S, PORT_SETTINGS
+from ascendboot.facts.query import Unanswered
 from ascendboot.model import files
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite, write_script
@@ -29,6 +31,8 @@ class Change(Value, kw_only=True):
     summary: str
     files: tuple[FileWrite, ...] = ()
     commands: tuple[Command, ...] = ()
+    shown: tuple[str, ...] = ()
+    """Calls of the node's own tools in these commands, for a plan."""
 
 
 StepState: TypeAlias = Satisfied | Change
@@ -208,6 +212,45 @@ class Firewall(Step, kw_only=True):
         text = script("setup-firewall.sh", b=installed.base, table=table, mode=mode)
         change = write_script(text, purpose=f"{mode} the table inet {table} of nft")
         return Change(summary=f"the table inet {table} of nft {why}", commands=(change,))
+
+
+class NpuNetwork(Step, kw_only=True):
+    """The network ports of the node's NPUs are set as the inventory states."""
+
+    name: str = "npu-network"
+    ports: Mapping[int, Mapping[str, str]]
+
+    def check(self, installed: Installed) -> StepState:
+        """Satisfied by the same values on the devices and for their next boot."""
+        if isinstance(installed.ports, Unanswered):
+            return Change(summary=installed.ports.message)
+        before, calls, why = list[str](), list[str](), list[str]()
+        for device_id, wanted in self.ports.items():
+            port = installed.ports.value[device_id]
+            if wrong := port.wrong(wanted):
+                why.append(f"device {device_id}: {', '.join(wrong.values())}")
+            # A new address can remove the gateway.
+            noted = dict.fromkeys((*wrong, *(("gateway",) if "ip" in wrong else ())))
+            before += [f"device {device_id}: {w} {port.now.get(w, 'none')}" for w in noted]
+            calls += [port_call(device_id, what, wanted[what]) for what in wrong]
+        if not calls:
+            return Satisfied(f"{len(self.ports)} NPUs are set as stated, also for the next boot")
+        command = port_command(installed.base, (*before, *calls), "set")
+        return Change(summary="; ".join(why), commands=(command,), shown=tuple(calls))
+
+
+def port_call(device_id: int | str, what: str, value: str) -> str:
+    """The call of hccn_tool that sets something of a port."""
+    words = PORT_SETTINGS[what][0].format(*value.split("/"))
+    return f"hccn_tool -i {device_id} -{what} -s {words}"
+
+
+def port_command(base: object, lines: Sequence[str], mode: str) -> Command:
+    """The command that makes these calls: `set` notes what was there, `restore` drops the note."""
+    text = script("setup-npu-ports.sh", b=base, mode=mode, call_s=CALL_TIMEOUT_S)
+    content, timeout_s = "".join(f"{line}\n" for line in lines), 60.0 + 12.0 * len(lines)
+    purpose = f"{mode} the network of the NPUs"
+    return write_script(text, purpose=purpose, timeout_s=timeout_s, stdin=content.encode())
 
 
 class CertificateFile(Step, kw_only=True):

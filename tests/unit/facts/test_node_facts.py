@@ -72,7 +72,7 @@ def test_both_sides_of_a_node_with_a_container_are_queried() -> None:
     assert set(host) == {
         *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
         *("hccn_conf", "npus", "health", "device_networks", "super_pods", "root_info"),
-        *("confinement", "free_memory", "unknown_lines"),
+        *("confinement", "free_memory", "npu_processes", "unknown_lines"),
     }
     assert set(work) == {
         *("system", "work_machine", "first_process", "python", "openmpi", "disk", "place"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.npus import COMMAND, RootInfo, npu_queries
+from ascendboot.facts.npus import NpuPort, RootInfo, npu_queries
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.facts.query import Answer as FactAnswer
@@ -21,6 +21,7 @@ from tests.here import Here
 from tests.unit.checks import well
 from tests.unit.checks.well import network, value
 
+COMMAND = npu_queries()["npus"].command
 NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
 
 TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/ill.txt").read_text()
@@ -253,6 +254,7 @@ def without_npus(kind: Lack, why: str) -> dict[str, FactAnswer[Any]]:
         "npus": Unanswered(kind, f"could not list the NPUs: {why}"),
         "health": Unanswered(kind, f"could not read the health of the NPUs: {why}"),
         "free_memory": Unanswered(kind, f"could not read the free memory of the NPUs: {why}"),
+        "npu_processes": Unanswered(kind, f"could not list the processes on the NPUs: {why}"),
         "super_pods": Answered({}),
         "unknown_lines": Answered(()),
         "root_info": Answered(None),
@@ -347,11 +349,47 @@ def test_a_missing_answer_of_a_device_is_not_understood() -> None:
     )
 
 
+PORTS = {
+    "hccn_conf": "address_3=10.20.0.3\nnetmask_3=255.255.0.0\ntls_enable_3=0\nmtu_4=1500\n",
+    "hccn_tool": "x",
+    "3/ip": "ipaddr:10.20.0.3\nnetmask:255.255.0.0\n",
+    "3/gateway": "Get gateway failed, because no gateway was preset there!\n",
+    "3/mtu": "mtu:4200\n",
+    "3/tls": "dev_id:3, tls switch[1](0:disable, 1:enable)\n",
+}
+NOW = {"ip": "10.20.0.3/255.255.0.0", "mtu": "4200", "tls": "1"}
+STATED = well.node(1, npu_ports={3: NOW})
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, NpuPort(NOW, {"ip": NOW["ip"], "tls": "0"})),
+        ({"hccn_conf": ""}, NpuPort(NOW, {})),
+        ({"3/ip": "hccn_tool is busy, please try again."}, "failed"),
+        ({"root_info": "{}"}, "failed"),  # a 950
+    ],
+)
+def test_ports_are_read_from_the_tool_and_its_file(changed: dict[str, str], expected: Any) -> None:
+    fact = npu_queries(STATED)["ports"]
+    answer = answer_to(fact, Answer(framed({**PORTS, **changed})).to(fact.command))
+    assert answer == Answered({3: expected}) or getattr(answer, "kind", "") == expected
+
+
+def test_ports_are_queried_only_where_the_inventory_states_them(stage: Stage) -> None:
+    stage.put("hccn_tool", f'echo "$*" >>{stage.folder}/calls')
+    assert "ports" not in stage.answers()
+    assert "-gateway" not in (stage.folder / "calls").read_text()
+    stage(npu_queries(STATED)["ports"].command)
+    calls = (stage.folder / "calls").read_text().split("\n")
+    assert {f"-i 1 -{what} -g" for what in ("gateway", "netdetect", "mtu")} <= {*calls}
+
+
 LLDP = (Path(__file__).parents[2] / "data/hccn_tool-lldp/910B/usual.txt").read_text()
 
 
 def neighbours(stage: Stage, *devices: Device) -> FactAnswer[Any]:
-    fact = npu_queries(well.node(1, devices=devices))["neighbours"]
+    fact = npu_queries(well.node(1, devices=devices), with_lldp=True)["neighbours"]
     return answer_to(fact, stage(fact.command).to(fact.command))
 
 

@@ -70,6 +70,7 @@ class Node:
         env = {
             "PATH": f"{self.fakes}:{os.environ['PATH']}",
             "ASCENDBOOT_LAB_WORLD": str(self.world),
+            "ASCENDBOOT_LAB_CONF": str(self.world / "hccn.conf"),
             "FAKES": str(self.fakes),
         }
         done = subprocess.run(
@@ -204,7 +205,9 @@ def test_a_ping_over_a_link_that_is_down(node: Node) -> None:
         (("-i", "100", "-ip", "-g"), "Get invalid device id."),
         (("-i", "3", "-colour", "-g"), "Get invalid major cmd. "),
         (("-x", "3", "-ip", "-g"), "Get invalid major cmd type."),
-        (("-i", "3", "-ip", "-s", "address", "198.19.2.1"), "The command is not supported"),
+        (("-i", "3", "-link", "-s", "down"), "The command is not supported"),
+        (("-i", "3", "-ip", "-s", "address", "198.19.2.1"), "The total count"),
+        (("-i", "3", "-gateway", "-s", "gateway", "198.20.0.1"), "The segment of configured"),
         (("-i", "3", "-ping", "-g", "address", "198.19.2.300"), "The ip address you"),
     ],
 )
@@ -221,6 +224,19 @@ def test_values_never_set_are_reported_as_recorded(node: Node, option: str, reco
     node.change_world(f" {option}=198.19", " unset=198.19")
     command = {"address": "-ip", "gateway": "-gateway"}[option]
     assert node.hccn("-i", "3", command, "-g") == recorded_failure(recorded)
+
+
+def test_what_is_set_is_answered_and_written_as_the_tool_writes_it(node: Node) -> None:
+    conf = node.world / "hccn.conf"
+    conf.write_text("# by hand\naddress_3=198.19.1.103\naddress_4=198.19.1.104\n")
+    ip, gateway = "-ip -s address 198.19.7.3 netmask 255.255.0.0", "-gateway -s gateway 198.19.0.1"
+    for words in (ip, gateway, "-mtu -s size 4200", "-tls -s enable 1"):
+        assert node.hccn("-i", "3", *words.split()) == (0, "Cmd executed successfully!\n", "")
+    assert node.hccn("-i", "3", "-ip", "-g")[1] == "ipaddr:198.19.7.3\nnetmask:255.255.0.0\n"
+    assert node.hccn("-i", "3", "-mtu", "-g")[1] == "mtu:4200\n"
+    written = "address_3=198.19.7.3 netmask_3=255.255.0.0 gateway_3=198.19.0.1 mtu_3=4200"
+    kept = "# by hand\naddress_4=198.19.1.104 "
+    assert conf.read_text().split() == f"{kept}{written} tls_enable_3=1".split()
 
 
 def test_busy_for_a_device_for_some_calls_or_for_all(node: Node) -> None:
