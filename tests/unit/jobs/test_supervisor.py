@@ -492,7 +492,7 @@ def asked(watched: Supervisor | NodeWatch, folder: Path, request: Request) -> st
     inbox = Inbox(folder)
 
     def requested() -> Sequence[Action]:
-        return inbox.carry_out(watched.core, watched.clock(), str)
+        return inbox.carry_out(watched.core, watched.clock(), lambda _words: None)
 
     watched.requested = requested
     return inbox.hand_over(request)
