@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ascendboot.model import topology
 from ascendboot.model.files import PRIMARY
@@ -172,6 +172,9 @@ class Cluster(Value, kw_only=True, dict=True):
     chief_device: int = 0
     launcher: LauncherKind = "auto"
     mpi_args: tuple[str, ...] = ()
+    ranks_per_node: Literal[1] | None = None
+    """One rank has all devices of its node; None: `ranks_per_device` counts."""
+    ranks_per_device: int = 1
     firewall: bool = False
     profile: Profile = "none"
     """The training stack to prepare for; `env` already has its variables."""
@@ -225,6 +228,11 @@ class Cluster(Value, kw_only=True, dict=True):
     def needs_equal_devices(self) -> bool:
         """Whether every node must use the same device ids in the same order (mx_rec)."""
         return self.profile == "rec-sdk-tf"
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether nodes must log in to each other: one server alone needs no SSH of its own."""
+        return len(self.nodes) > 1
 
     @property
     def has_meeting_port(self) -> bool:
@@ -468,8 +476,12 @@ class Slot(Value):
     device_id: int
     device_ip: str | None
     local_rank: int
+    others: tuple[int, ...] = ()
+    """The node's other devices, where one rank has all of them."""
 
 
+DeviceOfNode: TypeAlias = tuple[str, int, str | None]
+"""Node, device id and device IP."""
 TABLES = "hccl_json_"
 """With this the names of rank tables begin."""
 
@@ -478,6 +490,25 @@ class Placement(Value, dict=True):
     """The slots of a job in rank order: a slot's rank is its index."""
 
     slots: tuple[Slot, ...]
+
+    @classmethod
+    def on(cls, cluster: Cluster, devices: Iterable[DeviceOfNode]) -> Placement:
+        """The ranks on these devices, which are in rank order: as many as the inventory states.
+
+        Ranks that share devices take turns: local rank N has device N modulo their number.
+        """
+        of_nodes: dict[str, list[tuple[int, str | None]]] = {}
+        for name, device_id, device_ip in devices:
+            of_nodes.setdefault(name, []).append((device_id, device_ip))
+        slots: list[Slot] = []
+        for name, own in of_nodes.items():
+            node, others = cluster.node(name), tuple(device_id for device_id, _ in own[1:])
+            if cluster.ranks_per_node:
+                slots.append(Slot(node, *own[0], 0, others))
+            else:
+                every = enumerate(own * cluster.ranks_per_device)
+                slots += [Slot(node, *device, local_rank) for local_rank, device in every]
+        return cls(tuple(slots))
 
     @property
     def world_size(self) -> int:
