@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
@@ -497,14 +498,11 @@ class Placement(Value, dict=True):
 
         Ranks that share devices take turns: local rank N has device N modulo their number.
         """
-        of_nodes: dict[str, list[tuple[int, str | None]]] = {}
-        for name, device_id, device_ip in devices:
-            of_nodes.setdefault(name, []).append((device_id, device_ip))
         slots: list[Slot] = []
-        for name, own in of_nodes.items():
-            node, others = cluster.node(name), tuple(device_id for device_id, _ in own[1:])
+        for name, of_node in groupby(devices, key=lambda device: device[0]):
+            node, own = cluster.node(name), [device[1:] for device in of_node]
             if cluster.ranks_per_node:
-                slots.append(Slot(node, *own[0], 0, others))
+                slots.append(Slot(node, *own[0], 0, tuple(device_id for device_id, _ in own[1:])))
             else:
                 every = enumerate(own * cluster.ranks_per_device)
                 slots += [Slot(node, *device, local_rank) for local_rank, device in every]
