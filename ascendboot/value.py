@@ -12,6 +12,8 @@ from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import asdict, astuple, replace
 from typing_extensions import dataclass_transform
 
+import ascendboot
+
 __all__ = [
     "YAML_LOADER",
     "Struct",
@@ -37,7 +39,7 @@ class Value(Struct, frozen=True):
 
 def data_file(name: str, kind: type[T]) -> T:
     """Return the contents of a YAML file of ours; `name` is its path below this package."""
-    content = Path(__file__).parent.joinpath(name).read_bytes()
+    content = Path(*ascendboot.__path__, name).read_bytes()
     return from_json(yaml.load(content, YAML_LOADER), kind)  # noqa: S506 - the loader is safe
 
 

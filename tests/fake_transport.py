@@ -103,10 +103,6 @@ class FakeTransport:
         self.executions.append(tuple(commands))
         return tuple(map(self._result, commands))
 
-    def hold(self, command: Command) -> Result:
-        """Run one command."""
-        return self.run(command)
-
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> FakeTransport:
         """Pass on all output at once, in this thread; the stream has then ended."""
         if output := self.run(command).stdout:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ascendboot.hccl.profiles import rec_sdk_tf
-from ascendboot.hccl.variables import variables
+from ascendboot.hccl.variables import ByProduct, Choice, Items, Ports, Text, Whole, variables
 from ascendboot.inventory.schema import resolve, whole
 from ascendboot.jobs.error_codes import known_errors
 from ascendboot.model.names import ranks_named
@@ -25,12 +25,39 @@ ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "inventories/inventory.schema.json"
 _ABBREVIATIONS = {"id": "ID", "ip": "IP", "ssh": "SSH"}
 SECTIONS = ["ssh", "resources", "topology", "launcher", "code", "logs", "checkpoint", "parallel"]
+_PORTS = "[0-9]{1,5}(-[0-9]{1,5})?"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def editor_schema() -> dict[str, Any]:
     """The JSON schema of an inventory (draft 2020-12), every key with title and description."""
-    return {"$schema": _DIALECT, **_for_editors(deepcopy(whole()))}
+    schema = deepcopy(whole())
+    of_hccl = schema["properties"]["hccl"]["properties"]
+    for name, shape in of_hccl.items():
+        of_hccl[name] = {**_limits(variables()[name].kind), **shape}
+    return {"$schema": _DIALECT, **_for_editors(schema)}
+
+
+def _limits(kind: object) -> dict[str, Any]:
+    """What a value of HCCL's may be, as far as a schema can say it."""
+    if isinstance(kind, ByProduct):
+        ranges = kind.kinds.values()
+        kind = Whole(least=min(r.least for r in ranges), most=max(r.most for r in ranges))
+    match kind:
+        case Whole():
+            multiple = {"multipleOf": kind.multiple_of} if kind.multiple_of > 1 else {}
+            number = {"type": "integer", "minimum": kind.least, "maximum": kind.most, **multiple}
+            return {"anyOf": [number, {"type": "string", "pattern": "^[0-9]+$"}]}
+        case Choice(values=words):
+            return {"enum": [*words, *(int(word) for word in words if word.isdecimal())]}
+        case Text(pattern=pattern):
+            return {"type": ["string", "integer"], "pattern": pattern}
+        case Ports():
+            return {"type": ["string", "integer"], "pattern": f"^(auto|{_PORTS}(,{_PORTS})*)$"}
+        case Items(kinds=kinds):
+            return {"type": "string", "pattern": f"({'|'.join(kinds)}):"}
+        case _:
+            return {"type": "string"}
 
 
 def _for_editors(value: Any) -> Any:
@@ -50,7 +77,7 @@ def _for_editors(value: Any) -> Any:
 
 
 def inventory_tables() -> list[str]:
-    """The tables of `docs/reference/inventory.md`: the file, a node, a device, the sections."""
+    """The tables of `docs/reference/inventory.md`: the file, a node, its devices, the sections."""
     top, definitions = whole()["properties"], whole()["$defs"]
     sections = {name: resolve(top[name]) for name in top if name in SECTIONS}
     flat = {
@@ -62,6 +89,7 @@ def inventory_tables() -> list[str]:
         _table({name: inner for name, inner in top.items() if name not in sections}),
         _table(definitions["NodeKeys"]["properties"]),
         _table(definitions["DeviceKeys"]["properties"]),
+        _table(definitions["NpuNetworkKeys"]["properties"]),
         _table(flat),
     ]
 

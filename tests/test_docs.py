@@ -74,7 +74,7 @@ def finding_ids() -> set[str]:
     folder = ROOT / "ascendboot"
     modules = [
         *folder.glob("checks/**/*.py"),
-        *(folder / "setup/cluster_plan.py", folder / "setup/apply.py"),
+        *(folder / f"setup/{name}.py" for name in ("cluster_plan", "apply", "survey")),
     ]
     words = {text for text in texts_in(modules) if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", text)}
     return words - NO_FINDINGS | {f"device-{what}-unknown" for what in ("ip", "link", "tls")}

@@ -177,7 +177,6 @@ def _pairs(failed: Mapping[PingProbe, str]) -> Findings:
 
 _REFUSED = "Connection refused"
 _NO_DEV_TCP = "No such file or directory"
-_MOST_PAIRS_SINGLY = 2
 _LOOK_AT_LINKS = (
     "Look for a firewall or a missing route on both and between them: `nft list ruleset`, "
     "`iptables -S`, `firewall-cmd --list-all`, `ip route get`"
@@ -201,7 +200,7 @@ def _connections(results: Mapping[str, ProbeResults]) -> Findings:
                 silent.append((probe, result.reason or f"exit code {result.exit_code}"))
             elif probe.is_open and result.exit_code:
                 refused.append(((probe.target, f"{probe.address}:{probe.port}"), source))
-    yield from _everywhere(silent, results) or _blocked(silent)
+    yield from _blocked(silent)
     for (target, place), sources in grouped(refused).items():
         text = (
             f"{fold(sources)} cannot reach the cluster's sshd of {target} at {place}, which runs: "
@@ -211,40 +210,27 @@ def _connections(results: Mapping[str, ProbeResults]) -> Findings:
         yield error("tcp-refused", (*sources, target), text, remedy)
 
 
-def _everywhere(
-    silent: Sequence[tuple[TcpProbe, str]], results: Mapping[str, ProbeResults]
-) -> list[Finding]:
-    """One finding if all nodes keep the same ports from each other, otherwise none.
-
-    Not every port is tried at every node.
-    """
-    tried = [probe for found in results.values() for probe in found.tcp]
-    pairs = {(probe.source, probe.target) for probe in tried}
-    reasons = {reason for _, reason in silent}
-    reached = pairs - {(probe.source, probe.target) for probe, _ in silent}
-    if len(reasons) != 1 or reached or len(pairs) <= _MOST_PAIRS_SINGLY:
-        return []
-    failed = Counter((probe.port, probe.use) for probe, _ in silent)
-    counts = Counter((probe.port, probe.use) for probe in tried)
-    if any(failed[port] != counts[port] for port in failed):
-        return []
-    nodes = tuple(dict.fromkeys(name for pair in sorted(pairs) for name in pair))
-    text = f"no node reaches another over TCP on {_ports(sorted(failed))}: {reasons.pop()}"
-    return [error("tcp-blocked", nodes, text, _LOOK_AT_LINKS)]
-
-
 def _blocked(silent: Sequence[tuple[TcpProbe, str]]) -> Findings:
-    """One finding for the sources that miss the same ports of a node for the same reason."""
+    """One finding for the sources that miss the same ports of a node for the same reason.
+
+    Many nodes whose same ports are missed share one.
+    """
     missed = grouped(((k.source, k.target, k.address, why), (k.port, k.use)) for k, why in silent)
     alike = grouped(
-        ((target, address, why, tuple(ports)), source)
+        ((why, tuple(ports)), ((target, f"{target} ({address})"), source))
         for (source, target, address, why), ports in missed.items()
     )
-    for (target, address, why, ports), sources in alike.items():
-        text = (
-            f"{fold(sources)} cannot reach {target} ({address}) over TCP on {_ports(ports)}: {why}"
-        )
-        yield error("tcp-blocked", (*sources, target), text, _LOOK_AT_LINKS)
+    for (why, ports), pairs in alike.items():
+        single = grouped(pairs).items()
+        found: list[tuple[tuple[str, ...], str, list[str]]]
+        found = [((to,), place, sources) for (to, place), sources in single]
+        if len(found) > _MOST_SINGLY:
+            every = tuple(to for (to, _), _ in single)
+            found = [(every, fold(every), [source for _, source in pairs])]
+        for targets, place, sources in found:
+            text = f"{fold(sources)} cannot reach {place} over TCP on {_ports(ports)}: {why}"
+            nodes = tuple(dict.fromkeys((*sources, *targets)))
+            yield error("tcp-blocked", nodes, text, _LOOK_AT_LINKS)
 
 
 def _ports(ports: Sequence[tuple[int, str]]) -> str:

@@ -111,9 +111,9 @@ def code_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findings:
     """Training code that is missing, differs, or cannot be sent."""
     trees = {}
     for node, node_facts in answered_nodes(cluster, facts):
-        yield from _there(cluster, node, node_facts)
         yield from unanswered("code-unknown", node, node_facts.code_tree)
         if tree := value_of(node_facts.code_tree):
+            yield from _there(cluster, node, tree.state)
             trees[node.name] = tree
     if cluster.code_folder is None:
         yield from code_findings(cluster, trees)
@@ -127,17 +127,15 @@ def code_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findings:
             yield error("code-not-sent", (cluster.primary_name,), f"{text}{more}", remedy)
 
 
-def _there(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Findings:
-    yield from unanswered("code-unknown", node, node_facts.code)
-    code = value_of(node_facts.code)
-    if code is None or code == "readable":
+def _there(cluster: Cluster, node: Node, state: files.TreeState) -> Findings:
+    if state == "present":
         return
     is_sent = cluster.code_source is not None and (
         cluster.code_source != files.PRIMARY or node.name != cluster.primary_name
     )
-    if is_sent and code == "absent":
+    if is_sent and state == "absent":
         return
-    why = "does not exist" if code == "absent" else "cannot be read"
+    why = "does not exist" if state == "absent" else "cannot be read"
     text = f"the code path {cluster.code_path} {why}"
     remedy = (
         "Put the code there on every node, have setup send it (`code.source`), or leave "
@@ -164,7 +162,7 @@ def code_findings(cluster: Cluster, trees: Mapping[str, files.CodeTree]) -> Find
     if reference is None or reference.excess is not None or cluster.code_source is not None:
         return
     for name, tree in trees.items():
-        if tree.excess is not None or not (tree.exists and reference.exists):
+        if tree.excess is not None or "absent" in (tree.state, reference.state):
             continue
         found = files.differences(reference, tree)
         if code := [difference for difference in found if difference.is_code]:

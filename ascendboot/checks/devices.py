@@ -74,7 +74,7 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Fi
         if value_of(node_facts.npus) is None:
             continue
         found = [*_missing(node, node_facts, usual)]
-        yield from found or _counted(node, node_facts)
+        yield from found
         yield from finding.unanswered(
             "device-health-unknown", node, node_facts.health, level="warning"
         )
@@ -95,24 +95,14 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Fi
 
 
 def _chips(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
-    """Nodes with other chips than most, and nodes with several kinds."""
+    """Nodes with other chips than most: one table may be for several products, or kinds of one."""
     kinds = {
-        node.name: list(dict.fromkeys(npu.chip_name for npu in npus.npus))
+        node.name: " and ".join(dict.fromkeys(npu.chip_name for npu in npus.npus))
         for node, node_facts in derive.answered_nodes(cluster, facts)
-        if (npus := value_of(node_facts.npus)) and npus.npus
+        if (npus := value_of(node_facts.npus)) and npus.npus and not node_facts.stated
     }
-    yield from finding.differences(
-        "chips-differ",
-        {name: " and ".join(of_node) for name, of_node in kinds.items() if not facts[name].stated},
-        has="",
-        level="warning",
-        remedy="Use NPUs of one kind in a cluster",
-    )
-    for name, of_node in kinds.items():
-        if len(of_node) > 1:
-            text = f"the node has NPUs of {len(of_node)} kinds: {', '.join(of_node)}"
-            remedy = "Name the devices of one kind as `devices`"
-            yield finding.warning("chips-mixed", (name,), text, remedy)
+    remedy = "Use NPUs of one kind in a cluster"
+    yield from finding.differences("chips-differ", kinds, has="", level="warning", remedy=remedy)
 
 
 def _tools(node: Node, node_facts: NodeFacts) -> finding.Findings:
@@ -173,20 +163,6 @@ def _missing(node: Node, node_facts: NodeFacts, usual: Sequence[int]) -> finding
             f"from npu-smi info -m. The inventory states {stated}"
         )
     yield finding.error(id_, (node.name,), text, remedy)
-
-
-def _counted(node: Node, node_facts: NodeFacts) -> finding.Findings:
-    """`info -l` against `info -m`: eight are eight only if both say so."""
-    yield from finding.unanswered("npu-list-unknown", node, node_facts.npu_list, level="warning")
-    npus, listed = value_of(node_facts.npus), value_of(node_facts.npu_list)
-    if npus is None or listed is None:
-        return
-    mapped, counted, what = len(npus.npus), listed.chip_count, "chips"
-    if counted is None:
-        mapped, counted, what = len({n.npu_id for n in npus.npus}), len(listed.npu_ids), "cards"
-    if mapped != counted:
-        text = f"npu-smi info -m lists {mapped} {what}, npu-smi info -l {counted}"
-        yield finding.error("npu-counts-contradict", (node.name,), text, _LOOK)
 
 
 _MAKE = (

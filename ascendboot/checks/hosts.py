@@ -67,11 +67,11 @@ def left_findings(left: Iterable[Node]) -> finding.Findings:
         yield finding.warning("node-left", (node.name,), text, remedy)
 
 
-def job_findings(jobs: Mapping[str, Collection[str]], why: str) -> finding.Findings:
-    """Jobs, with the nodes where they run, that do not survive new keys."""
+def job_findings(id_: str, jobs: Mapping[str, Collection[str]], why: str) -> finding.Findings:
+    """Jobs, with the nodes where they run, that do not survive what setup would change."""
     for job_id, nodes in jobs.items():
         remedy = f"Wait for its end, or end it where it was started: stop --job {job_id}"
-        yield finding.error("job-needs-keys", tuple(nodes), f"job {job_id} runs, and {why}", remedy)
+        yield finding.error(id_, tuple(nodes), f"job {job_id} runs, and {why}", remedy)
 
 
 def one_session(node: str) -> finding.Finding:

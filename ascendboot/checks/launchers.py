@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -13,7 +12,7 @@ from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env
 from ascendboot.launch.launchers import traits_of
-from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node, OwnTable
+from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node
 from ascendboot.model.names import fold
 from ascendboot.value import replace
 
@@ -116,9 +115,6 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.
             yield finding.error("horovod-without-mpi", (node.name,), text, remedy)
 
 
-MOST_RANKS, MOST_RANKS_OF_REC_SDK = 32768, 512
-
-
 def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
     """Order of devices, the port where ranks meet, and what HCCL takes without a rank table."""
     by_chief = cluster.resource_mode == "no-rank-table"
@@ -144,7 +140,7 @@ def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.
     if primary is not None and cluster.has_meeting_port:
         yield from _chief_port(cluster, primary)
         if by_chief:
-            yield from _chief(cluster, facts, primary)
+            yield from _chief(cluster, primary)
 
 
 def _chief_port(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
@@ -170,10 +166,8 @@ def _chief_port(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
         yield finding.warning("chief-port-ephemeral", nodes, text, remedy)
 
 
-def _chief(
-    cluster: Cluster, facts: Mapping[str, NodeFacts], primary: NodeFacts
-) -> finding.Findings:
-    """The chief device must be one of the job; HCCL and Rec SDK limit the number of ranks."""
+def _chief(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
+    """The chief device must be one of the job."""
     ids = sorted(derive.logic_ids(cluster.primary, primary))
     npus = value_of(primary.npus)
     if npus is not None and npus.npus and cluster.chief_device not in ids:
@@ -183,23 +177,11 @@ def _chief(
         )
         nodes = (cluster.primary_name,)
         yield finding.error("chief-device-missing", nodes, text, "State one of these")
-    nodes_ = derive.answered_nodes(cluster, facts)
-    size = sum(len(derive.device_ids(node, node_facts)) for node, node_facts in nodes_)
-    most, whose = MOST_RANKS, "HCCL"
-    if cluster.profile == "rec-sdk-tf":
-        most, whose = MOST_RANKS_OF_REC_SDK, "Rec SDK"
-    if size > most:
-        text = (
-            f"the job has {size} ranks, and {whose} takes {most} "
-            "without a rank table (CM_WORKER_SIZE)"
-        )
-        remedy = "State `resources: {mode: rank-table}`, or use fewer devices"
-        yield finding.error("worker-size", (cluster.primary_name,), text, remedy)
 
 
 _TORCH_PORT = 29500
 """PyTorch's default MASTER_PORT."""
-_VISIBLE, _RETRY = "ASCEND_RT_VISIBLE_DEVICES", "HCCL_OP_RETRY_ENABLE"
+_VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 
 
 def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
@@ -209,18 +191,6 @@ def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> find
             yield from _values(cluster, node, derive.product_of(node_facts) or "")
         yield from _visible_devices(cluster, node, node_facts)
         yield from _slips(cluster, node)
-        is_a3 = derive.stated_or_seen_product(cluster, node_facts) == "a3"
-        is_on = ":1" in cluster.env_of(node).get(_RETRY, "")
-        if not (is_a3 and is_on) or cluster.resource_mode != "rank-table":
-            continue
-        # HCCL's manual: a step is repeated only if ranks find each other's hosts in the table
-        if cluster.own_table is None or not _has_hosts(cluster.own_table):
-            text = (
-                f"{_RETRY}: nothing is repeated, because the rank table does not state a host_ip "
-                "for every server"
-            )
-            remedy = "Give a table that does as `resources.file`, or switch it off"
-            yield finding.warning("hccl-setting", (node.name,), text, remedy)
 
 
 def elastic_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
@@ -287,14 +257,6 @@ def _slips(cluster: Cluster, node: Node) -> finding.Findings:
             )
             remedy = "Move HCCL, for example HCCL_IF_BASE_PORT 60000"
             yield finding.warning("hccl-setting", (node.name,), text, remedy)
-
-
-def _has_hosts(table: OwnTable) -> bool:
-    match json.loads(table.text):
-        case {"server_list": list(servers)}:
-            return all(isinstance(server, dict) and server.get("host_ip") for server in servers)
-        case _:
-            return False
 
 
 def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:

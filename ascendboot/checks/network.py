@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from ascendboot.checks import finding
 from ascendboot.checks.devices import DRIVER
-from ascendboot.checks.hosts import same_machines
+from ascendboot.checks.hosts import job_findings, same_machines
 from ascendboot.facts import derive
+from ascendboot.facts.installed import Installed
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import DeviceNetwork
 from ascendboot.facts.parsers.hccn_tool import LldpNeighbour
@@ -20,6 +21,8 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
 
 T = TypeVar("T")
+_IN_USE = "npu-network-in-use"
+_NOT_AS_STATED = "the network of the NPUs is not as stated"
 _SET_IP = "hccn_tool -i {} -ip -s address ADDRESS netmask MASK"
 
 
@@ -200,6 +203,33 @@ def _addresses(text: str) -> frozenset[str]:
         with suppress(ValueError):
             found.add(str(ipaddress.ip_address(word.strip())))
     return frozenset(found)
+
+
+def ports_to_set(cluster: Cluster, hosts: Mapping[str, Installed]) -> dict[str, list[int]]:
+    """By node the devices whose ports setup would set as `npu_network` states; of host sides."""
+    known = ((n, value_of(hosts[n.name].ports) or {}) for n in cluster.nodes if n.name in hosts)
+    wrong = ((n.name, i) for n, ports in known for i, p in ports.items() if p.wrong(n.npu_ports[i]))
+    return finding.grouped(wrong)
+
+
+def npu_network_rules(
+    cluster: Cluster,
+    facts: Mapping[str, NodeFacts],
+    hosts: Mapping[str, Installed],
+    changing: Mapping[str, Collection[int]],
+    jobs: Mapping[str, Collection[str]],
+) -> finding.Findings:
+    """Ports that are unknown or in use; `changing` as `ports_to_set`, `jobs` run on those nodes."""
+    for node in (node for node in cluster.nodes if node.name in hosts):
+        yield from finding.unanswered("npu-network-unknown", node, hosts[node.name].ports, DRIVER)
+        if node.name in changing:
+            answer, ids = facts[node.name].npu_processes, changing[node.name]
+            yield from finding.unanswered("npu-network-unknown", node, answer, DRIVER)
+            users = ((p.pid, p.device_id) for p in value_of(answer) or () if p.device_id in ids)
+            for pid, used in finding.grouped(users).items():
+                text = f"{finding.devices_are(used)} used by pid {pid}, and {_NOT_AS_STATED}"
+                yield finding.error(_IN_USE, (node.name,), text, "Wait for its end, or end it")
+    yield from job_findings(_IN_USE, jobs, _NOT_AS_STATED)
 
 
 def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:

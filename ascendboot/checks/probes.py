@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
@@ -31,12 +30,8 @@ _DAEMONS_OF_MPIRUN: Final = 64
 """Open MPI 4.1 (routed radix): so many daemons talk to mpirun alone, further ones through these."""
 
 Coverage: TypeAlias = Literal["once", "ring", "all-pairs"]
-"""`once`: each device pings one of the next node; `ring`: also one of the node before; both with
-a few more at random. `all-pairs`: every device every device of every other node."""
-
-_SAMPLES: dict[Coverage, int] = {"once": 2, "ring": 4, "all-pairs": 0}
-_DRAWS = 200
-"""The most draws for samples: some may repeat, or lead nowhere."""
+"""`once`: each device pings one of the next node; `ring`: also one of the node before;
+`all-pairs`: every device every device of every other node."""
 
 
 class Npu(Value):
@@ -99,7 +94,7 @@ def probes_of(
     pods_known = all(d.super_pod is not None for of_node in devices.values() for d in of_node)
     return {
         node.name: NodeProbes(
-            pings=tuple(_pings(cluster.name, node.name, devices, coverage)),
+            pings=tuple(_pings(node.name, devices, coverage)),
             tcp=tuple(probe for probe in tcp if probe.source == node.name),
             failed_pings_are_errors=pods_known
             or "a3" not in (cluster.product, product_of(facts[node.name])),
@@ -170,14 +165,14 @@ def _devices(node: Node, facts: NodeFacts) -> tuple[_Device, ...]:
 
 
 def _pings(
-    seed: str, name: str, devices: Mapping[str, tuple[_Device, ...]], coverage: Coverage
+    name: str, devices: Mapping[str, tuple[_Device, ...]], coverage: Coverage
 ) -> Iterator[PingProbe]:
     """Without doubles; none if no other node has a device with an address."""
     if name not in devices or len(devices) == 1:
         return
     mine, names = devices[name], list(devices)
-    others = [device for other in names if other != name for device in devices[other]]
     if coverage == "all-pairs":
+        others = [device for other in names if other != name for device in devices[other]]
         yield from filter(None, (source.to(target) for source in mine for target in others))
         return
     place = names.index(name)
@@ -186,16 +181,7 @@ def _pings(
     if coverage == "ring":
         # one device further on: with two nodes both neighbours are the same
         wanted += [source.to(before[(i + 1) % len(before)]) for i, source in enumerate(mine)]
-    chosen = dict.fromkeys(filter(None, wanted))
-    enough = min(len(chosen) + _SAMPLES[coverage], len(mine) * len(others))
-    chance = random.Random(f"{seed} {name}")  # noqa: S311 - the same again next time, no secret
-    for _ in range(_DRAWS):
-        if len(chosen) >= enough:
-            break
-        ping = chance.choice(mine).to(chance.choice(others))
-        if ping is not None:
-            chosen[ping] = None
-    yield from chosen
+    yield from dict.fromkeys(filter(None, wanted))
 
 
 def _tcp_probes(

@@ -54,7 +54,9 @@ def release(call: Call, *, node: str, job: str = "") -> None:
     """Let a supervised job use a node again at once, whatever was seen of it.
 
     A running job takes it in after its next checkpoint, if more nodes are of
-    use. A job that waits for nodes starts at once.
+    use, without `checkpoint` in the inventory at its next restart. A job that
+    waits for nodes starts at once. If checkpoints are on local disks, first
+    copy the newest one to the node, or the job begins at an older step.
 
     Examples:
       invoke release atlas-3
@@ -69,6 +71,9 @@ def release(call: Call, *, node: str, job: str = "") -> None:
 @verb(help={"count": "The largest number of nodes", **_HELP})
 def resize(call: Call, *, count: str, job: str = "") -> None:
     """Let a supervised job use at most N nodes, from its next checkpoint on.
+
+    Without `checkpoint` in the inventory it does so at its next restart. For
+    more nodes and checkpoints on local disks see `release`.
 
     Examples:
       invoke resize 2

@@ -42,10 +42,7 @@ CONFIGMAP_HELP = (
 )
 GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
 """The generations by their value of --to."""
-_NPU_QUERIES = (
-    *("npus", "npu_list", "device_networks", "super_pods", "root_info", "hccn_conf"),
-    "neighbours",
-)
+_NPU_QUERIES = ("npus", "device_networks", "super_pods", "root_info", "hccn_conf", "neighbours")
 _ALLOWED = {"devices-differ", "device-ip-missing"}
 """Errors of `setup` that the rules of rank tables check by product and job."""
 

@@ -30,6 +30,7 @@ from ascendboot.value import replace
     help={
         "node": "Reset only this node, also one that was removed from the inventory",
         "forget": "With --node: do not connect to the node, only replace the keys of the others",
+        "npu-network": "Also set the network of the NPUs as it was before setup",
         "plan": "Show what would be removed; change nothing",
         "yes": "Do not ask; required with --json and without a terminal",
         "break-lock": BREAK_LOCK_HELP,
@@ -40,6 +41,7 @@ def reset(
     *,
     node: str | None = None,
     forget: bool = False,
+    npu_network: bool = False,
     plan: bool = False,
     yes: bool = False,
     break_lock: bool = False,
@@ -49,7 +51,7 @@ def reset(
     Ends the cluster's own sshd and removes the cluster's folder on every node,
     including logs of jobs. Keeps and names other files, such as checkpoints.
     Keeps the runs on the control machine and the accepted host keys. Refused
-    while a job runs.
+    while a job runs. --npu-network also restores the network of the NPUs.
 
     Nodes that were removed from the inventory are reset, too. --node resets
     only one node. If it was removed from the inventory, the other nodes then
@@ -70,6 +72,7 @@ def reset(
     run = state.new_run("reset", hidden=cluster.secrets)
     agreed = partial(_agreed, screen, yes=yes, can_ask=not call.json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
+    walked = partial(_reset, plan=plan, break_lock=break_lock, restores=npu_network)
     opened = partial(
         Session.opened, state=state, run=run, accept_new=False, forks=call.forks, screen=screen
     )
@@ -79,7 +82,7 @@ def reset(
         # A jump host may be another removed node.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
-            report = _reset(session, target, here, screen, agreed, plan=plan, break_lock=break_lock)
+            report = walked(session, target, here, screen, agreed)
     elif not plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     if node in {each.name for each in left} and report.exit_code == 0 and not plan:
@@ -128,6 +131,7 @@ def _reset(
     *,
     plan: bool,
     break_lock: bool,
+    restores: bool,
 ) -> Report:
     """Find what setup left, and show it or remove it."""
     interrupted = threading.Event()
@@ -138,6 +142,7 @@ def _reset(
             here=here,
             locks=locks_of(session, breaks=break_lock),
             former=session.former,
+            restores=restores,
         )
         if walk.look(session.connect_hosts_to_look):
             if plan:

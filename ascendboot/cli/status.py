@@ -23,8 +23,6 @@ SINGLE_ROWS: Final = 16
 _SHOWN_GROUPS: Final = 8
 _LONGEST_LINE: Final = 160
 _GIB: Final = 1 << 30
-_QUIET_S: Final = 600.0
-_STILL_PERCENT: Final = 5.0
 _STATES: Final = {
     "T": "stopped by a signal",
     "t": "held by a debugger",
@@ -109,8 +107,6 @@ def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
         screen.say(f"  {line}")
     for row in rank_rows(found.nodes, every=every) if every or is_running else ():
         screen.say(f"    {row}")
-    if is_running and (words := standstill(found.nodes)):
-        screen.say(f"  {words}", "yellow")
     for note in report.notes:
         screen.say(f"  {note}", "yellow")
 
@@ -241,18 +237,3 @@ def _range(numbers: Sequence[float], shown: Callable[[float], str]) -> str:
 
 def _size(count: float) -> str:
     return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / (1 << 20):.0f} MiB"
-
-
-def standstill(nodes: Iterable[NodeStatus]) -> str:
-    """A line that reports a job without progress; empty if it makes progress."""
-    ranks = _ranks(nodes, every=False)
-    silent = [rank.silent_s for rank in ranks if rank.silent_s is not None]
-    loads = [rank.load for rank in ranks if rank.load is not None]
-    if not ranks or len(silent) < len(ranks) or len(loads) < len(ranks) or min(silent) < _QUIET_S:
-        return ""
-    still = max(load.cpu_percent for load in loads) <= _STILL_PERCENT
-    works = "and none computes" if still else "while ranks use their processors"
-    return (
-        f"no rank has written output for {span(min(silent))}, {works}; "
-        "status --stacks shows where they are"
-    )

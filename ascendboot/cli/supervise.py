@@ -48,7 +48,7 @@ from ascendboot.readiness.ready import Readiness, start_stopped_sshd
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import Run
 from ascendboot.supervise.checkpoints import resume_words
-from ascendboot.supervise.core import Action, Core, Launch, OnEvent, Pick, State, keep_members
+from ascendboot.supervise.core import Action, Core, Launch, OnEvent, Pick, keep_members
 from ascendboot.supervise.policy import Fault, Limits
 from ascendboot.supervise.search import CheckpointSearch
 from ascendboot.supervise.shape import legal_world, why_not_legal
@@ -187,20 +187,6 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         """Whether a node that returns could load the checkpoint of the others."""
         rules = self.session.cluster.checkpoint
         return rules is not None and rules.shared
-
-    def note_of_change(self, core: Core) -> str:
-        """State what the operator must know before the number of nodes changes; "": nothing."""
-        rules = self.session.cluster.checkpoint
-        if core.state is not State.DRAINING:
-            return ""
-        if rules is None:
-            return "; the inventory states no checkpoint, so this happens at the next restart"
-        if rules.shared or len(core.next_nodes) <= len(core.members):
-            return ""
-        return (
-            "; checkpoints are on local disks: first copy the newest one to the nodes that lack it,"
-            " or the job begins at an older step"
-        )
 
     def ready_among(self, nodes: Collection[str]) -> Collection[str]:
         """Those of the nodes that answer, as ready for a job as at the start of a generation."""
@@ -356,11 +342,9 @@ def run_generations(
         def keep() -> None:
             writer.state(core.to_json())
 
-        def decided(words: str) -> str:
+        def decided(words: str) -> None:
             keep()
-            words += generations.note_of_change(core)
             warn(words)
-            return words
 
         def requested() -> Sequence[Action]:
             return store.inbox.carry_out(core, time.monotonic(), decided)

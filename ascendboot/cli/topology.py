@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from invoke.collection import Collection
@@ -20,6 +19,7 @@ from ascendboot.transport.api import HostSide
 from ascendboot.value import replace
 
 _NONE = "no node states a leaf: ranks are in inventory order; state `leaf` to order them"
+_USE_LLDP = "seen by LLDP; to use it, state `topology: {leaves: lldp}` and run setup"
 
 
 @cluster_verb(
@@ -38,7 +38,7 @@ def show(call: Call, *, lldp: bool = False) -> None:
 
     Examples:
       invoke topology.show --inventory atlas.yaml
-      invoke topology.show --lldp              print `leaf` for the inventory
+      invoke topology.show --lldp              also the leaves that LLDP shows
       invoke topology.show --json | jq .cost
 
     Exit codes: 0 shown, 1 a query failed, 2 invalid inventory, 4 a node is
@@ -56,8 +56,8 @@ def show(call: Call, *, lldp: bool = False) -> None:
         call.screen.say(line)
     for message in warnings:
         call.screen.say(f"warning: {message}")
-    for line in () if stated.reads_leaves else _to_state(stated, cluster):
-        call.screen.say(line)
+    if cluster.leaves and cluster.reads_leaves and not stated.reads_leaves:
+        call.screen.say(_USE_LLDP)
 
 
 def _with_lldp(call: Call, cluster: Cluster) -> tuple[Cluster, Mapping[str, NodeFacts]]:
@@ -67,26 +67,11 @@ def _with_lldp(call: Call, cluster: Cluster) -> tuple[Cluster, Mapping[str, Node
         return cluster, {}
 
     def of_node(node: Node, host: HostSide) -> NodeFacts:
-        return NodeFacts.from_answers(node.name, query(host, npu_queries(node)))
+        return NodeFacts.from_answers(node.name, query(host, npu_queries(node, with_lldp=True)))
 
     with call.session("topology-show", cluster, reads=True) as session:
         facts = session.look_at(asked, of_node)
     return replace(cluster, reads_leaves=True).with_leaves(leaves_by_lldp(cluster, facts)), facts
-
-
-def _to_state(stated: Cluster, cluster: Cluster) -> Iterator[str]:
-    """Yield what LLDP shows in the form of the inventory."""
-    new = [after for after in cluster.nodes if after.leaf != stated.node(after.name).leaf]
-    groups = grouped((node.leaf, node.name) for node in new if isinstance(node.leaf, tuple))
-    if groups:
-        yield "seen by LLDP; state it, or `topology: {leaves: lldp}`, and run setup:"
-    for leaf, names in groups.items():
-        switches = grouped((switch, device) for device, switch in leaf)
-        one, *others = switches
-        by_device = ", ".join(
-            f'"{runs(ids)}": {json.dumps(switch)}' for switch, ids in switches.items()
-        )
-        yield f"  {fold(names)}: leaf: {f'{{{by_device}}}' if others else json.dumps(one)}"
 
 
 def _columns(cluster: Cluster) -> dict[str, tuple[str, ...]]:

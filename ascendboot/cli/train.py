@@ -42,7 +42,6 @@ from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import counted, names_file_here
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.device_changes import device_changes
-from ascendboot.readiness.queries import file_system
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.supervise.history import timeline
@@ -291,7 +290,7 @@ def hang_rules(timeout: str | None, on_hang: str, *, detach: bool) -> HangRules:
         stated = "--on-hang stop" if on_hang == "stop" else f"--hang-timeout {timeout}"
         raise UsageError(
             f"{stated}: a job that is started with --detach is not checked for hangs; leave out one"
-            " of the two flags. status shows when such a job seems to hang"
+            " of the two flags. status shows how long each rank has written no output"
         )
     return HangRules(timeout_s=timeout_s, stops=on_hang == "stop")
 
@@ -396,7 +395,6 @@ class _Start(Value):
             forks=session.forks,
             sending=code_sender(cluster, threading.Event()),
             skipped=order.skipped,
-            control_disk=file_system(session.run.folder),
             own_job=run_id,
         )
         if order.supervised is not None and not order.plan and found.unready:

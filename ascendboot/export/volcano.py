@@ -63,10 +63,8 @@ def export(path: Path, job: Job) -> tuple[str, list[str]]:
         own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this for import.volcano"
     values |= {"annotation": ANNOTATION, "kept": json.dumps(kept) if kept else ""}
     text = template("job.yaml.j2").render(values, cluster=cluster, job=job)
-    problems = [*refusals(yaml.safe_load(text)["items"][-1])]
     if any(secret in text for secret in cluster.secrets):
-        problems.append("the value of a secret variable stands elsewhere, too: choose another")
-    refuse(cluster, problems)
+        refuse(cluster, ["the value of a secret variable stands elsewhere, too: choose another"])
     return text, notes + [f"{cluster.source}: {key}: {what}" for key, what in own_notes.items()]
 
 
@@ -115,6 +113,9 @@ def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, st
         or len(counts) > 1,
         f"{job.script}: is here, not in the pods: name it as seen from code.path": is_here,
         BAD_WORDS: has_bad_words(job.args),
+        f"name: {name} is too long, or not lower case, digits and -: choose another": not (
+            _is_job_name(name, len(cluster.nodes))
+        ),
     }
     refuse(cluster, (text for text, is_so in problems.items() if is_so))
     container = label_of(cluster.primary.container or "worker")
@@ -184,31 +185,10 @@ def stated(value: object, mark: Mark, key: str = "") -> Iterator[tuple[str, Mark
         yield from stated(inner, mark.at(name), "node" if is_node else f"{key}.{name}".lstrip("."))
 
 
-def refusals(job: Mapping[str, Any]) -> Iterator[str]:
-    """Why Volcano's webhook, which checks more than the CRD, would refuse a job."""
-    name, spec, known = str(job["metadata"]["name"]), job["spec"], facts()["webhook"]
-    tasks = spec.get("tasks", [])
-    names = [str(task["name"]) for task in tasks]
-    pods = [f"{name}-{task['name']}-{task['replicas'] - 1}" for task in tasks]
-    is_long = len(name) > _LONGEST_JOB or any(len(pod) > _LONGEST_POD for pod in pods)
-    if is_long or not all(re.fullmatch(known["name"], each) for each in (name, *names)):
-        yield f"name: {name} is too long, or not lower case, digits and -: choose another"
-    if not tasks or len(set(names)) < len(names):
-        yield "tasks: there is none, or two have one name: give each its own"
-    if spec["minAvailable"] > sum(task["replicas"] for task in tasks):
-        yield "minAvailable: is more than all replicas: make them equal"
-    for policies in (of.get("policies", []) for of in (spec, *tasks)):
-        events = [
-            e for p in policies for e in p.get("events", [p["event"]] if "event" in p else [])
-        ]
-        if any(({"event", "events"} & {*p} != set()) == bool(p.get("exitCode")) for p in policies):
-            yield "policies: each needs either events or an exit code that is not 0"
-        if len(set(events)) < len(events) or ("*" in events and events[1:]):
-            yield "policies: an event stands twice, or beside *: keep one"
-        if odd := ({*events} - {*known["events"]}) | (
-            {p["action"] for p in policies} - {*known["actions"]}
-        ):
-            yield f"policies: {', '.join(sorted(odd))}: is no event or action that Volcano accepts"
+def _is_job_name(name: str, pods: int) -> bool:
+    """Whether Volcano's webhook, which checks more than the CRD, accepts the name of a job."""
+    is_short = len(name) <= _LONGEST_JOB and len(f"{name}-worker-{pods - 1}") <= _LONGEST_POD
+    return is_short and re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) is not None
 
 
 @cache

@@ -120,6 +120,10 @@ _MOST_RECORDS = 250_000
 """With so many records the answer takes some 100 MB of memory on the control machine."""
 LARGE_BYTES = 32 * 1024**2
 """Larger files are data, such as checkpoints of a job."""
+_WITHOUT_FILES: Final[Mapping[str, CodeTree]] = {
+    "absent": CodeTree(state="absent"),
+    "unreadable": CodeTree(state="unreadable"),
+}
 
 
 TreeMode: TypeAlias = Literal["all", "light", "listed", "names"]
@@ -159,8 +163,8 @@ def _tree(result: Result) -> CodeTree:
             "`code.exclude`"
         )
     state, *records = result.stdout.decode(errors="surrogateescape").split("\0")
-    if state in {"absent", "unreadable"}:
-        return CodeTree(exists=state != "absent")
+    if state in _WITHOUT_FILES:
+        return _WITHOUT_FILES[state]
     if records[-2:-1] and records[-2].startswith("excess "):
         _, files, size = records[-2].split(" ")
         return CodeTree(excess=(int(files), int(size)))

@@ -12,7 +12,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from ascendboot.errors import NotUnderstoodError, excerpt
-from ascendboot.facts.query import output_of
+from ascendboot.facts.npus import NpuPort
+from ascendboot.facts.query import NOT_QUERIED, Answer, output_of
 from ascendboot.model.files import (
     FOLDER,
     OWNER_BYTES,
@@ -97,6 +98,8 @@ class Installed(Value):
     """Folders further up, not ours, in which others could replace ours."""
     firewall: NftTable | None = None
     """None: not queried."""
+    ports: Answer[Mapping[int, NpuPort]] = NOT_QUERIED
+    """By device id the ports of NPUs that the inventory states; on the host side."""
 
     @property
     def is_closed(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import code_queries, container_query
@@ -37,7 +37,6 @@ from ascendboot.transport.api import Command, Result, read_script
 from ascendboot.value import Value, replace
 
 T = TypeVar("T")
-CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]
 
 _ENVIRONMENT_SCRIPT = "the script that queries the environment of ranks"
 
@@ -106,7 +105,7 @@ class NodeFacts(Value, kw_only=True):
     clock: Answer[Clock] = NOT_QUERIED
     interfaces: Answer[tuple[Interface, ...]] = NOT_QUERIED
     npus: Answer[npu_smi.NpuMap] = NOT_QUERIED
-    npu_list: Answer[npu_smi.NpuList] = NOT_QUERIED
+    npu_processes: Answer[tuple[npu_smi.NpuProcess, ...]] = NOT_QUERIED
     health: Answer[Mapping[int, str]] = NOT_QUERIED
     """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
     free_memory: Answer[Mapping[int, int]] = NOT_QUERIED
@@ -136,7 +135,6 @@ class NodeFacts(Value, kw_only=True):
     """The file systems of the cluster's folder and of /tmp."""
     place: Answer[str] = NOT_QUERIED
     """The kind of file system of the cluster's folder, if our user can write in it."""
-    code: Answer[CodeState] = NOT_QUERIED
     code_tree: Answer[CodeTree] = NOT_QUERIED
     """The files below the code's path; with `code.source`, only those of the source."""
 
@@ -175,7 +173,7 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         **({"sshd": sshd} if cluster.serves_from_host(node) else {}),
         **container_query(node),
         **confinement_query(node),
-        **npu_queries(node if cluster.reads_leaves and node.leaf is None else None),
+        **npu_queries(node, with_lldp=cluster.reads_leaves and node.leaf is None),
     }
 
 
@@ -184,8 +182,8 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     place = f" in the container {node.container}" if node.container else ""
     work = read_script(
         base_script(cluster.name) + script("facts-work.sh"),
-        *(cluster.python, cluster.code_path or ""),
-        purpose="look at Python, Open MPI, disk and code",
+        cluster.python,
+        purpose="look at Python, Open MPI and disk",
         timeout_s=90.0,
     )
     python, openmpi = software.parse_python_version, software.parse_openmpi_version
@@ -203,8 +201,6 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     }
     if not cluster.serves_from_host(node):
         facts["sshd"] = Fact(_SERVICES, _sshd, f"find the OpenSSH server{place}")
-    if cluster.code_path is not None:
-        facts["code"] = _fact(work, f"look at the code's path{place}", _code, "code")
     if node.container is not None:
         purpose = f"identify the network{place}"
         facts["work_machine"] = _fact(_SYSTEM, purpose, system.parse_machine, *_MACHINE)
@@ -274,14 +270,13 @@ def _horovod(result: Result) -> software.Horovod:
 def _sshd(result: Result) -> software.Sshd:
     sections = Sections(result, _SCRIPT)
     path = system.parse_path(sections.text("sshd"), "path of sshd")
-    # Both calls may fail on a server in order: an unknown option, no host key yet.
-    version, complaints = sections.get("sshd_version"), sections.get("sshd_test")
-    if version is None or complaints is None:
-        raise NotUnderstoodError(_SCRIPT, len(sections), "", "sections sshd_version, sshd_test")
+    # The call fails on a server before 9.2: an unknown option.
+    version = sections.get("sshd_version")
+    if version is None:
+        raise NotUnderstoodError(_SCRIPT, len(sections), "", "a section sshd_version")
     return software.Sshd(
         path,
         software.parse_sshd_version(version.text),
-        software.missing_folder(complaints.text),
         accepts_login=sections.text("account") != "locked",
     )
 
@@ -298,14 +293,6 @@ def _disk(text: str) -> tuple[FileSystem, FileSystem]:
             return base, tmp
         case found:
             raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "two rows")
-
-
-def _code(state: str) -> CodeState:
-    match state:
-        case "absent" | "unreadable" | "readable":
-            return state
-        case _:
-            raise NotUnderstoodError(_SCRIPT, 1, state, "absent, unreadable or readable")
 
 
 def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnvironment]]:
@@ -368,15 +355,17 @@ def granted_devices(visible: str) -> tuple[int, ...]:
 def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     """Fills facts that the tools did not report from the inventory (`facts: stated`).
 
-    Reported facts stay: checks compare them with the inventory as usual.
+    Reported facts stay: checks compare them with the inventory as usual. Only ports of NPUs
+    that setup sets count as they will be then; a step compares them with what is there.
     """
+    facts = _with_ports_set(node, facts)
     if cluster.facts != "stated" or not node.devices:
         return facts
     unread = (facts.npus, facts.device_networks)
     reasons = [answer.message for answer in unread if isinstance(answer, Unanswered)]
     if isinstance(facts.npus, Unanswered):
         npus = npu_smi.NpuMap(tuple(_npu(device) for device in node.devices))
-        facts = replace(facts, npus=Answered(npus), npu_list=NOT_QUERIED)
+        facts = replace(facts, npus=Answered(npus))
     reported = {network.device_id: network for network in value_of(facts.device_networks) or ()}
     networks = []
     for device in node.devices:
@@ -393,11 +382,26 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     )
 
 
+def _with_ports_set(node: Node, facts: NodeFacts) -> NodeFacts:
+    networks = value_of(facts.device_networks)
+    if not node.npu_ports or networks is None:
+        return facts
+
+    def as_set(network: DeviceNetwork) -> DeviceNetwork:
+        wanted = node.npu_ports.get(network.device_id)
+        if wanted is None:
+            return network
+        addresses = Answered((hccn_tool.DeviceAddress(*wanted["ip"].split("/")),))
+        tls = Answered(wanted["tls"] == "1") if "tls" in wanted else network.tls_enabled
+        return replace(network, addresses=addresses, tls_enabled=tls)
+
+    set_ = Answered(tuple(map(as_set, networks)))
+    return replace(facts, device_networks=set_, hccn_conf=NOT_QUERIED)
+
+
 def _npu(device: Device) -> npu_smi.Npu:
     id_ = device.device_id
-    return npu_smi.Npu(
-        npu_id=id_, chip_id=0, device_id=id_, device_id_assumed=False, logic_id=None, chip_name=""
-    )
+    return npu_smi.Npu(npu_id=id_, chip_id=0, device_id=id_, logic_id=None, chip_name="")
 
 
 def _network(device: Device, reported: DeviceNetwork | None) -> DeviceNetwork:

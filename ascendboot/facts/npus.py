@@ -19,11 +19,20 @@ T = TypeVar("T")
 
 _FORMS = {
     "mapping": ("npu-smi info -m", npu_smi.OF_MAPPING),
-    "list": ("npu-smi info -l", npu_smi.OF_LIST),
-    "spod": ("npu-smi info -t spod-info", npu_smi.OF_LIST),
+    "spod": ("npu-smi info -t spod-info", npu_smi.OF_SPOD),
     **{what: (f"hccn_tool -{what} -g", known) for what, known in hccn_tool.KNOWN_LINES.items()},
 }
 """Maps a section, or the part of its name after the device id, to the call and its known lines."""
+
+PORT_SETTINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "ip": ("address {} netmask {}", ("address", "netmask")),
+    "gateway": ("gateway {}", ("gateway",)),
+    "netdetect": ("address {}", ("netdetect",)),
+    "mtu": ("size {}", ("mtu",)),
+    "tls": ("enable {}", ("tls_enable",)),
+}
+"""What hccn_tool sets, with the words after -s (`cmd.c` of hicann/driver) and its names in the file
+from which the driver sets the port after a reboot."""
 
 _HCCN_TOOL: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "ip": ("read the IP", hccn_tool.parse_ip),
@@ -34,6 +43,9 @@ _HCCN_TOOL: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "net_health": ("read the network health", hccn_tool.parse_net_health),
     "link_stat": ("read the history of the link", hccn_tool.parse_link_stat),
     "stat": ("read the packet counters", hccn_tool.parse_stat),
+    "gateway": ("read the gateway", hccn_tool.parse_gateway),
+    "netdetect": ("read the address for the network health", hccn_tool.parse_netdetect),
+    "mtu": ("read the MTU", hccn_tool.parse_mtu),
 }
 """Maps what `hccn_tool -i ID -WHAT -g` is called for to its purpose and its parser."""
 
@@ -47,7 +59,6 @@ def _command(*words: str) -> Command:
     return read_script(_TEXT, *words, purpose="query the NPUs", timeout_s=200.0)
 
 
-COMMAND = _command()
 _SCRIPT = "the script that queries the NPUs"
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 
@@ -69,6 +80,29 @@ class DeviceNetwork(Value, kw_only=True):
         return ",".join(address.ip for address in query.value_of(self.addresses) or ()) or None
 
 
+class NpuPort(Value):
+    """How the network port of a device is set, by the words of `PORT_SETTINGS`."""
+
+    now: Mapping[str, str]
+    at_boot: Mapping[str, str]
+    """The values in /etc/hccn.conf."""
+
+    def wrong(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """What is not as `wanted`, now or after a reboot, with the reason."""
+        found = {}
+        for what, value in wanted.items():
+            now, later = self.now.get(what, "none"), self.at_boot.get(what, "none")
+            # Not every driver writes these two to the file.
+            is_unwritten = later == "none" and what in ("mtu", "tls")
+            if now != value:
+                found[what] = f"{what} {value} instead of {now}"
+            elif later != value and not is_unwritten:
+                found[what] = f"{what} {value}, but {hccn_tool.FILE} has {later} for the next boot"
+            elif what == "gateway" and "ip" in found:
+                found[what] = "gateway again, which a new address can remove"
+        return found
+
+
 class RootInfo(Value):
     """The file from which HCCL reads the network places of devices, on a 950."""
 
@@ -77,30 +111,35 @@ class RootInfo(Value):
     """The topology file that it names, if that file is missing."""
 
 
-def npu_queries(lldp_of: Node | None = None) -> dict[str, query.Fact[Any]]:
+def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[str, query.Fact[Any]]:
     """The queries about NPUs, by name; they share one run of one script.
 
-    With the LLDP neighbours of the devices that a job uses on the node `lldp_of`.
+    With the ports that the inventory states for `node`, and with the LLDP neighbours of the devices
+    that a job uses on it.
     """
-    used = tuple(str(device.device_id) for device in lldp_of.devices) if lldp_of else ()
-    command = _command("lldp", *used) if lldp_of else COMMAND
+    used = tuple(str(device.device_id) for device in node.devices) if node else ()
+    ports = node.npu_ports if node else {}
+    command = _command(*(("ports",) if ports else ()), *(("lldp", *used) if with_lldp else ()))
 
     def fact(parse: Callable[[query.Sections], T], purpose: str) -> query.Fact[T]:
         return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)), purpose)
 
+    def of_table(parse: Callable[[str, npu_smi.DeviceIds], T], purpose: str) -> query.Fact[T]:
+        return fact(lambda sections: parse(*npu_smi_table(sections, "table")), purpose)
+
     neighbours = {"neighbours": fact(_neighbours, "read the LLDP neighbours of the NPUs")}
+    of_ports = {"ports": fact(partial(_ports, ports), "read the network ports of the NPUs")}
     return {
         "npus": fact(_npus, "list the NPUs"),
-        "npu_list": fact(
-            lambda s: npu_smi.parse_list(npu_smi_output(s, "list", npu_smi.LIST)), "count the NPUs"
-        ),
-        "health": fact(_health, "read the health of the NPUs"),
-        "free_memory": fact(_free_memory, "read the free memory of the NPUs"),
+        "health": of_table(npu_smi.parse_health, "read the health of the NPUs"),
+        "free_memory": of_table(npu_smi.parse_free_memory, "read the free memory of the NPUs"),
+        "npu_processes": of_table(_processes, "list the processes on the NPUs"),
         "super_pods": fact(_super_pods, "read the super pods"),
         "unknown_lines": fact(_unknown_lines, "read the tools' lines"),
         "root_info": fact(_root_info, f"read {ROOT_INFO}"),
         "device_networks": fact(_device_networks, "read the network of the devices"),
-        **(neighbours if lldp_of else {}),
+        **(neighbours if with_lldp else {}),
+        **(of_ports if ports else {}),
     }
 
 
@@ -180,14 +219,11 @@ def _npus(sections: query.Sections) -> npu_smi.NpuMap:
     return npu_smi.parse_mapping(npu_smi_output(sections, "mapping", npu_smi.MAPPING))
 
 
-def _health(sections: query.Sections) -> Mapping[int, str]:
-    table = npu_smi_output(sections, "table", npu_smi.TOOL)
-    return npu_smi.parse_health(table, _npus(sections).device_ids)
-
-
-def _free_memory(sections: query.Sections) -> Mapping[int, int]:
-    table = npu_smi_output(sections, "table", npu_smi.TOOL)
-    return npu_smi.parse_free_memory(table, _npus(sections).device_ids)
+def _processes(table: str, ids: npu_smi.DeviceIds) -> tuple[npu_smi.NpuProcess, ...]:
+    processes = npu_smi.parse_table(table, ids).processes
+    if processes is None:
+        raise ToolError(f"{npu_smi.TOOL} prints no table of processes")
+    return processes
 
 
 def _unknown_lines(sections: query.Sections) -> tuple[str, ...]:
@@ -231,6 +267,38 @@ def _neighbours(sections: query.Sections) -> Mapping[int, query.Answer[hccn_tool
     if "root_info" in sections:
         raise ToolError("that is not known of the hccn_tool of a 950")
     return hccn_tool_answers(sections, "lldp")
+
+
+def _ports(
+    stated: Mapping[int, Mapping[str, str]], sections: query.Sections
+) -> Mapping[int, NpuPort]:
+    sections.text("hccn_tool")  # It raises the error if the tool is missing.
+    if "root_info" in sections:
+        raise ToolError("hccn_tool of a 950 sets no addresses")
+    conf = hccn_tool.parse_settings(sections.text("hccn_conf")) if "hccn_conf" in sections else {}
+    ports = {}
+    for device_id, wanted in stated.items():
+        now, written = dict[str, str](), conf.get(device_id, {})
+        for what in dict.fromkeys(("ip", "gateway", *wanted)):
+            answer = hccn_tool_answer(sections, device_id, what)
+            if isinstance(answer, query.Unanswered):
+                raise ToolError(answer.why)
+            if text := _as_set(answer.value):
+                now[what] = text
+        at_boot = {
+            what: "/".join(written.get(name, "") for name in names)
+            for what, (_, names) in PORT_SETTINGS.items()
+            if names[0] in written
+        }
+        ports[device_id] = NpuPort(now, at_boot)
+    return ports
+
+
+def _as_set(answer: Any) -> str:  # noqa: ANN401 - whatever a parser returns
+    """An answer in the form in which the inventory states the value; empty: none is set."""
+    if isinstance(answer, tuple):
+        return ",".join(f"{address.ip}/{address.netmask}" for address in answer)
+    return "" if answer is None else str(int(answer) if isinstance(answer, bool) else answer)
 
 
 def _device_networks(sections: query.Sections) -> tuple[DeviceNetwork, ...]:

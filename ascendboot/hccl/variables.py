@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, ClassVar
 
 from ascendboot.value import Value, data_file, field
 
@@ -62,13 +61,6 @@ class Whole(_Kind, tag="whole"):
         unit = f", in {self.unit}" if self.unit else ""
         return f"{number} from {self.least} to {self.most}{unit}"
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """A number or text: the inventory takes both."""
-        multiple = {"multipleOf": self.multiple_of} if self.multiple_of > 1 else {}
-        number = {"type": "integer", "minimum": self.least, "maximum": self.most, **multiple}
-        return {"anyOf": [number, {"type": "string", "pattern": "^[0-9]+$"}]}
-
     def takes(self, value: str) -> bool:
         """Whether the text is a number within the limits."""
         return (
@@ -99,13 +91,6 @@ class ByProduct(_Kind, tag="by-product"):
             groups.setdefault(kind.words, []).append(PRODUCT_NAMES[product])
         return "; ".join(f"on {', '.join(names)} {words}" for words, names in groups.items())
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """The widest range."""
-        kinds = self.kinds.values()
-        widest = Whole(least=min(k.least for k in kinds), most=max(k.most for k in kinds))
-        return widest.json_schema
-
     def takes(self, value: str) -> bool:
         """By any of the ranges."""
         return any(kind.takes(value) for kind in self.kinds.values())
@@ -128,12 +113,6 @@ class Choice(_Kind, tag="choice"):
         """`one of TRUE, FALSE`."""
         return "one of " + ", ".join(self.values)
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """The words; numbers may stand without quotes."""
-        numbers = [int(value) for value in self.values if value.isdecimal()]
-        return {"enum": [*self.values, *numbers]}
-
     def takes(self, value: str) -> bool:
         """Exactly as written: HCCL refuses another case."""
         return value in self.values
@@ -144,11 +123,6 @@ class Text(_Kind, tag="text"):
 
     pattern: str
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """The form."""
-        return {"type": ["string", "integer"], "pattern": self.pattern}
-
     def takes(self, value: str) -> bool:
         """By the form alone."""
         return re.fullmatch(self.pattern, value) is not None
@@ -158,7 +132,6 @@ class Address(_Kind, tag="address"):
     """An IP address of the node."""
 
     form: str = "an IP address"
-    json_schema: ClassVar[dict[str, Any]] = {"type": "string"}
 
     def takes(self, value: str) -> bool:
         """IPv4 or IPv6, without anything around it."""
@@ -172,10 +145,6 @@ class Ports(_Kind, tag="ports"):
     """`auto`, or ports and ranges of ports that do not overlap."""
 
     form: str = "auto, or ports and ranges such as 60000,60050-60100 that do not overlap"
-    json_schema: ClassVar[dict[str, Any]] = {
-        "type": ["string", "integer"],
-        "pattern": r"^(auto|[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*)$",
-    }
 
     def takes(self, value: str) -> bool:
         """By the form and the numbers."""
@@ -211,11 +180,6 @@ class Items(_Kind, tag="items"):
     """Names of groups, as in `one=key:value/other=key:value`."""
     products: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The only products that read a key, by the inventory's words; a key left out: all."""
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """A text that has one of the keys."""
-        return {"type": "string", "pattern": f"({'|'.join(self.kinds)}):"}
 
     def takes(self, value: str) -> bool:
         """By every item; HCCL would ignore some unknown and repeated ones silently."""

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import io
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
+from ascendboot.errors import RankTableError
 from ascendboot.inventory.yaml import described
 from ascendboot.model.cluster import Node
 from ascendboot.model.names import expand_list
 from ascendboot.model.topology import Leaf
 from ascendboot.ranktable import text as documents
+from ascendboot.ranktable.configmap import unpacked
 from ascendboot.value import replace
 
 _SWITCH = re.compile(r"^\s*SwitchName\s*=", re.IGNORECASE | re.MULTILINE)
 _SETTING = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)")
 _KNOWN = {"switchname", "nodes", "switches", "linkspeed"}
-_LARGEST_BYTES = documents.LARGEST_MIB << 20
 _FORMS = "basic-tor-node-cm, ranktable_tor.json or Slurm's topology.conf"
 
 
@@ -89,7 +86,11 @@ def _leaves_in(file: str, text: str) -> Iterator[tuple[str, Leaf, int]]:
         yield from ((name, leaf, 0) for name, leaf in _of_slurm(file, text))
         return
     if not text.lstrip().startswith("{"):
-        text = _unpacked(file, text)
+        try:
+            text = unpacked(file, text)
+        except RankTableError as error:
+            words = f"{file}: not {_FORMS}; JSON may be packed by gzip and base64"
+            raise ValueError(words) from error
     try:
         found = _Document.model_validate(documents.from_text(file, text).document)
     except ValidationError as error:
@@ -105,21 +106,6 @@ def _leaves_in(file: str, text: str) -> Iterator[tuple[str, Leaf, int]]:
             yield from ((each.server_ip, leaf, each.slice_id) for each in entry.server)
         elif devices := tuple(sorted((d.device_id, d.tor_ip) for d in entry.device if d.tor_ip)):
             yield entry.server_id, devices, 0
-
-
-def _unpacked(file: str, text: str) -> str:
-    """The JSON in base64 of gzip, the form in which the file reaches a pod."""
-    try:
-        packed = base64.b64decode("".join(text.split()), validate=True)
-        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
-            content = stream.read(_LARGEST_BYTES + 1)
-        unpacked = content.decode()
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        words = f"{file}: not {_FORMS}; JSON may be packed by gzip and base64"
-        raise ValueError(words) from error
-    if len(content) > _LARGEST_BYTES:
-        raise ValueError(f"{file}: more than {documents.LARGEST_MIB} MiB; name another file")
-    return unpacked
 
 
 def _of_slurm(file: str, text: str) -> Iterator[tuple[str, Leaf]]:

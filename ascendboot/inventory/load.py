@@ -14,6 +14,7 @@ from ascendboot.inventory import cross_checks as rules
 from ascendboot.inventory.leaves import with_leaves
 from ascendboot.inventory.messages import no_such, validate
 from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
+from ascendboot.inventory.npu_addresses import with_ports
 from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import LLDP, size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
@@ -45,6 +46,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     rules.report_contradictions(sheet, keys)
     entries = read_entries(sheet, keys)
     nodes = build_nodes(sheet, entries)
+    nodes = nodes if sheet.problems else with_ports(sheet, entries, nodes)
     rules.report_node_settings(sheet, keys, entries)
     _report_primary(sheet, keys, entries)
     rules.report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)

@@ -13,7 +13,7 @@ from ascendboot.inventory.messages import did_you_mean, no_such
 from ascendboot.inventory.schema import DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import Device, Node, SshAccess
-from ascendboot.model.names import fold
+from ascendboot.model.names import expand, fold
 from ascendboot.model.topology import Leaf
 from ascendboot.value import Value
 
@@ -71,7 +71,7 @@ class Entry(Value):
 
     def share_out(self, text: str, mark: Mark, sheet: Sheet) -> tuple[str, ...] | None:
         """`text`, a range or not, for each node; reports and returns None for another number."""
-        single = values.expand(text)
+        single = expand(text)
         if len(single) == len(self.names):
             return single
         sheet.report(
@@ -113,7 +113,7 @@ def _entries(sheet: Sheet, keys: InventoryKeys) -> Iterator[Entry]:
     for text, own in keys.nodes.items():
         mark = sheet.mark.at("nodes", text)
         try:
-            names = values.expand(text)
+            names = expand(text)
         except ValueError as error:
             sheet.report(mark, f"{error}")
             continue

@@ -45,6 +45,17 @@ Devices = Annotated[
 ]
 
 
+class NpuNetworkKeys(Keys):
+    """How setup sets the network ports of a node's devices."""
+
+    address: values.Ip
+    netmask: values.Ip
+    gateway: values.Ip | None = None
+    netdetect: values.Ip | None = None
+    tls: values.Truth | None = None
+    mtu: values.Mtu | None = None
+
+
 class NodeKeys(Keys):
     """What a node may have; `defaults` and every group may have it too."""
 
@@ -59,6 +70,7 @@ class NodeKeys(Keys):
     container: values.Container | None = None
     engine: model.Engine = "auto"
     devices: Devices | None = None
+    npu_network: Annotated[NpuNetworkKeys, Kind("a mapping with address and netmask")] | None = None
     interface: values.Interface | None = None
     leaf: values.Leaves | None = None
     env: values.Environment = {}
@@ -147,10 +159,9 @@ class ParallelKeys(Keys):
 
 
 def _hccl_schema() -> dict[str, Any]:
-    """Each variable with its limits, for editors."""
+    """Each variable with its texts; what a value may be is in `variables.yaml`."""
     return {
         variable.name: {
-            **variable.kind.json_schema,
             "description": f"{variable.meaning}. Read by: {variable.product_names}.",
             "examples": [variable.example],
             "x-kind": variable.kind.words,

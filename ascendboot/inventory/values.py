@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -23,66 +22,8 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.inventory.yaml import Raw, described
 from ascendboot.model.cluster import CHIEF_PORT, Product
+from ascendboot.model.names import expand
 from ascendboot.value import Value, field
-
-# Unlike a set of names, a list of addresses has an order that matters: the third name gets the
-# third address.
-
-MOST = 10_000
-"""A range that stands for more than this is refused as a typing error."""
-
-_PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
-_ITEM = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_TOO_MANY = f"it stands for more than {MOST:,}; state a shorter range"
-
-
-def expand(text: str) -> tuple[str, ...]:
-    """What `text` stands for, in the order written; text without brackets stands for itself.
-
-    Raises:
-        ValueError: it is not a range; the text completes `"…": `.
-    """
-    choices: list[list[str]] = []
-    end, size = 0, 1
-    for piece in _PIECE.finditer(text):
-        if piece.start() != end:
-            break
-        end = piece.end()
-        inner: str | None = piece[1]
-        choices.append([piece[2]] if inner is None else _numbers(inner))
-        size *= len(choices[-1])
-        if size > MOST:
-            raise ValueError(_TOO_MANY)
-    if end != len(text):
-        raise ValueError("its brackets do not pair up; write a range such as [01-16]")
-    names = tuple("".join(parts) for parts in itertools.product(*choices))
-    if len(set(names)) != len(names):
-        raise ValueError("it names something twice; state every number once")
-    return names
-
-
-def _numbers(inner: str) -> list[str]:
-    numbers: list[str] = []
-    for item in inner.split(","):
-        match = _ITEM.fullmatch(item.strip())
-        if match is None:
-            raise ValueError(f"[{inner}] is not a range; write numbers such as [01-16] or [1,3-5]")
-        first, last = match[1], match[2] or match[1]
-        start, end = int(first), int(last)
-        if end < start:
-            raise ValueError(f"[{first}-{last}] runs backwards; write [{last}-{first}]")
-        padded = any(len(number) > 1 and number[0] == "0" for number in (first, last))
-        if padded and len(first) != len(last):
-            width = max(len(first), len(last))
-            raise ValueError(
-                f"[{first}-{last}] has numbers of different width; write "
-                f"[{start:0{width}}-{end:0{width}}] or [{start}-{end}]"
-            )
-        if len(numbers) + end - start >= MOST:
-            raise ValueError(_TOO_MANY)
-        numbers += [f"{number:0{len(first)}}" for number in range(start, end + 1)]
-    return numbers
-
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -292,6 +233,7 @@ Name = Annotated[
 Address = Annotated[str, _each(why_not_address), Kind("an IP address or host name")]
 Ip = Annotated[str, _each(why_not_ip), Kind("an IP address")]
 ClusterIp = Annotated[str, _each(why_not_cluster_ip), Kind("an IPv4 address")]
+Mtu = Annotated[int, Field(ge=68, le=9702), Kind("a whole number from 68 to 9702")]
 Port = Annotated[int, Field(ge=1, le=65535), Kind("a whole number from 1 to 65535")]
 ChiefPort = Annotated[
     int,

@@ -45,9 +45,9 @@ class _NodeView:
     def take(self, sample: NodeSample) -> None:
         """Compare a sample with the one before it."""
         span_s = sample.at_s - self.last.at_s
-        before = {use.rank: use.cpu_s for use in self.last.ranks}
-        has_begun = any(use.rank not in before for use in sample.ranks)
-        used = [use.cpu_s - before[use.rank] for use in sample.ranks if use.rank in before]
+        now, before = sample.cpu_s, self.last.cpu_s
+        has_begun = bool(now.keys() - before.keys())
+        used = [now[rank] - before[rank] for rank in now.keys() & before.keys()]
         if sample.wrote or has_begun:
             self._wrote_at_s = sample.at_s
         # Less than before: a process of the rank has ended, and its CPU time no longer counts.
@@ -107,7 +107,7 @@ class Detector:
         is_hang = idle_s >= self._timeout_s
         was_reported = self._reported_hang if is_hang else self._reported_silence
         self._reported_hang = self._reported_hang and is_hang
-        is_silent = silent_s >= self._timeout_s and any(view.last.ranks for view in views)
+        is_silent = silent_s >= self._timeout_s and any(view.last.cpu_s for view in views)
         if was_reported or not is_silent:
             return None
         self._reported_silence = True

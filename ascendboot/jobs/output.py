@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -255,16 +255,6 @@ def drop(path: Path, start: int, end: int) -> bool:
         return False
 
 
-def split_at_gaps(data: bytes) -> Iterator[bytes | int]:
-    """Split `data` at long runs of zero bytes; yields their lengths in place of them.
-
-    A range that the node dropped reads as zero bytes.
-    """
-    for number, piece in enumerate(_NOTHING.split(data)):
-        if piece:
-            yield len(piece) if number % 2 else piece
-
-
 class LogCopy:
     """Copies one file of a node to the control machine, and shows its lines.
 
@@ -300,15 +290,11 @@ class LogCopy:
 
     def give(self, data: bytes) -> None:
         """Take the next bytes of the file."""
-        for piece in split_at_gaps(data):
-            if isinstance(piece, int):
-                self.skip(piece)
-                continue
-            self.size += len(piece)
-            if not self.problem:
-                self._keep(piece)
-            if self._lines is not None:
-                self._output.show(self._lines.feed(piece))
+        self.size += len(data)
+        if not self.problem:
+            self._keep(data)
+        if self._lines is not None:
+            self._output.show(self._lines.feed(data))
 
     def skip(self, count: int) -> None:
         """Skip bytes that the node has dropped."""
@@ -362,8 +348,9 @@ def _show(path: Path, lines: Lines, output: RankOutput, at: int) -> None:
             block = copy.read(_MIB)
             if not block:
                 return
-            for piece in split_at_gaps(block):
-                output.show(lines.skip(piece) if isinstance(piece, int) else lines.feed(piece))
+            # A hole may begin within the block, and the file system may not know holes.
+            for number, piece in enumerate(_NOTHING.split(block)):
+                output.show(lines.skip(len(piece)) if number % 2 else lines.feed(piece))
             at = data_at + len(block)
 
 

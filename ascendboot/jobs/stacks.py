@@ -36,8 +36,6 @@ _REMEDY: Final[Mapping[str, str]] = {
     _SPY_REFUSED: "it needs root or ptrace_scope 0, in a container the capability SYS_PTRACE",
 }
 
-_WITHOUT_FILE: Final = re.compile(r"sleep|select|poll|futex|do_wait|suspend|pause")
-"""Kernel functions of calls whose first argument is not a file descriptor."""
 _COLLECTIVE: Final = re.compile(
     r"(?i)all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|bcast"
 )
@@ -66,8 +64,6 @@ class RankView(Struct, kw_only=True):
     """Of its first thread, one letter as `ps` shows it."""
     wchan: str = ""
     """The kernel function in which that thread waits; empty: none, or not shown."""
-    file: str = ""
-    """The open file that the first argument of its system call names, if it names one."""
     command: str = ""
     spy_code: int | None = None
     """The exit code of py-spy; None: there is no py-spy."""
@@ -112,18 +108,14 @@ class RankView(Struct, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where it is: ` in FUNCTION (FILE:LINE), called in …: file /data/x`; may be empty."""
-        words = f" in {self.wchan} of the kernel" if self.wchan else ""
-        if frames := self.frames:
-            # The script is the file where the stack begins; shown is its innermost line.
-            script_file = next((f.file for f in frames[::-1] if "runpy" not in f.file), "")
-            own = next((f for f in frames if f.file == script_file), frames[-1])
-            words = f" in {frames[0].text}"
-            words += f", called in {own.text}" if own != frames[0] else ""
-        if not self.file or not self.wchan or _WITHOUT_FILE.search(self.wchan):
-            return words
-        kind = self.file.partition(":")[0]
-        return f"{words}: a {kind}" if kind in ("pipe", "socket") else f"{words}: file {self.file}"
+        """Where it is: ` in FUNCTION (FILE:LINE), called in …`; may be empty."""
+        if not (frames := self.frames):
+            return f" in {self.wchan} of the kernel" if self.wchan else ""
+        # The script is the file where the stack begins; shown is its innermost line.
+        script_file = next((f.file for f in frames[::-1] if "runpy" not in f.file), "")
+        own = next((f for f in frames if f.file == script_file), frames[-1])
+        called_in = f", called in {own.text}" if own != frames[0] else ""
+        return f" in {frames[0].text}{called_in}"
 
 
 def grouped(views: Iterable[RankView]) -> list[tuple[tuple[int, ...], str]]:
@@ -188,8 +180,6 @@ def parse_stacks(node: str, text: str) -> tuple[RankView, ...]:
             views[-1].spy_lines.append(line[1:])
         elif views and line.startswith("="):
             views[-1].details.append(line[1:])
-        elif views and kind == "file":
-            views[-1].file = rest
         elif views and kind == "command":
             views[-1].command = rest.strip()
         elif views and kind == "spy" and rest.isdecimal():

@@ -86,16 +86,8 @@ class LauncherEnded(Value):
     at: float | None = None
 
 
-class HelperStarted(Value):
-    """An agent of the launcher runs on another node, or the supervisor of the launcher runs."""
-
-
-class AgentEnded(Value):
-    """The agent of a node ended; no code if its end was not observed."""
-
-    node_rank: int
-    exit_code: int | None
-    at: float | None = None
+class HelperChanged(Value):
+    """The supervisor of the launcher runs, or its agent on a node; or that agent ended."""
 
 
 class EndingBegan(Value):
@@ -131,10 +123,10 @@ class StartOverdue(Value):
 
 
 _RankEvent: TypeAlias = RankStarted | RankEnded | RankErrorFile | RankEndingBegan
-_StartEvent: TypeAlias = LauncherStarted | LauncherEnded | HelperStarted | AgentEnded
+_StartEvent: TypeAlias = LauncherStarted | LauncherEnded | HelperChanged
 Event: TypeAlias = _RankEvent | _StartEvent | EndingBegan | StopRequested | StartOverdue
 
-_RANK, _AGENT = r"rank (?P<rank>\d+)", r"agent (?P<node_rank>\d+)"
+_RANK = r"rank (?P<rank>\d+)"
 _PID, _AT = r"pid \d+ start \d+", r"at (?P<at>\d+\.\d+)"
 _EXIT = rf"exit (?P<exit_code>\d+) {_AT}"
 _IN_ZONE = r"(?: zone (?P<zone_s>[+-]\d{4}))?"
@@ -147,8 +139,8 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (RankEndingBegan, rf"{_RANK} ends {_AT}"),
     (LauncherStarted, rf"launcher - {_PID}"),
     (LauncherEnded, rf"launcher - (?:lost|{_EXIT})"),
-    (HelperStarted, rf"(?:agent \d+|supervisor -) {_PID}"),
-    (AgentEnded, rf"{_AGENT} (?:lost|{_EXIT})"),
+    (HelperChanged, rf"(?:agent \d+|supervisor -) {_PID}"),
+    (HelperChanged, r"agent \d+ (?:lost|exit \d+ at \d+\.\d+)"),
     (EndingBegan, rf"(?:launcher (?=-)|agent (?=\d))(?P<node_rank>-|\d+) ends {_AT}"),
     (StopRequested, rf"launcher - stop {_AT}"),
     (StartOverdue, rf"{_ANY} {_LATE} awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}"),
@@ -220,30 +212,18 @@ def not_started_message(
     )
 
 
-class RankUse(Value, kw_only=True):
-    """What one rank uses, with all its descendants."""
-
-    rank: int
-    state: str
-    """State of its own process, one letter as `ps` shows it."""
-    cpu_s: float
-    """Since it began."""
-    memory_bytes: int
-    """Resident; memory that its processes share counts for each of them."""
-
-
 class NodeSample(Value, kw_only=True):
-    """What the ranks of a node use at one moment."""
+    """The processor time that the ranks of a node have used at one moment."""
 
     at_s: float
     """Seconds since the node booted."""
-    ranks: tuple[RankUse, ...]
-    """Running ranks, ascending."""
+    cpu_s: Mapping[int, float]
+    """Of each running rank with all its descendants, since it began."""
     wrote: bool = False
     """Whether any rank of the node wrote output since the previous sample."""
 
 
-_SAMPLE = re.compile(r"sample (\d+\.\d+)((?: \d+:\S:\d+:\d+)*)")
+_SAMPLE = re.compile(r"sample (\d+\.\d+)((?: \d+:\d+)*)")
 
 
 def parse_sample(line: str, *, wrote: bool = False) -> NodeSample | None:
@@ -251,9 +231,6 @@ def parse_sample(line: str, *, wrote: bool = False) -> NodeSample | None:
     match = _SAMPLE.fullmatch(line)
     if match is None:
         return None
-    uses = [
-        RankUse(rank=int(rank), state=state, cpu_s=int(ms) / 1000, memory_bytes=int(kib) * 1024)
-        for rank, state, ms, kib in (word.split(":") for word in match[2].split())
-    ]
-    uses.sort(key=lambda use: use.rank)
-    return NodeSample(at_s=float(match[1]), ranks=tuple(uses), wrote=wrote)
+    cpu_ms = (word.split(":") for word in match[2].split())
+    cpu_s = {int(rank): int(ms) / 1000 for rank, ms in cpu_ms}
+    return NodeSample(at_s=float(match[1]), cpu_s=cpu_s, wrote=wrote)

@@ -74,6 +74,9 @@ class Node(Value, kw_only=True):
     """The devices to use, in this order; empty: all devices of the node, by physical id."""
     device_count: int | None = None
     """The stated number of devices; None: not stated (`devices` may name them)."""
+    npu_ports: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By device id what hccn_tool is to set: `ip` (ADDRESS/NETMASK), `gateway`, `netdetect`, `mtu`
+    and `tls`; without what setup leaves alone."""
     interface: str | None = None
     leaf: topology.Leaf | None = None
     """The leaf switch of the node or of each device; None: not stated."""

@@ -53,11 +53,14 @@ class Entry:
         return mine == its and self.is_readable
 
 
+TreeState: TypeAlias = Literal["absent", "unreadable", "present"]
+
+
 class CodeTree(Value, kw_only=True):
     """Files and links by their path below the root, sorted."""
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
-    exists: bool = True
+    state: TreeState = "present"
     excess: tuple[int, int] | None = None
     """The files and bytes of a tree that is too large; then there are no entries."""
     others: tuple[str, ...] = ()
@@ -163,7 +166,7 @@ class OwnFile(Value):
 
 
 DAY_S = 86400.0
-START_SLACK_S = 300.0
+START_SLACK_S = DAY_S
 """Certificates are valid from this long before they are signed, because clocks differ."""
 VALID_DAYS = 400
 RENEW_DAYS = 100

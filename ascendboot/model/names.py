@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable
 
@@ -39,20 +40,62 @@ def ranks_named(ranks: Collection[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {runs(ranks)}"
 
 
-def expand(pattern: str) -> tuple[str, ...]:
-    """The names that `pattern` stands for, in counting order; a plain name stands for itself.
+MOST = 10_000
+"""A range that stands for more than this is refused as a typing error."""
+
+_PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_ITEM = re.compile(r"([0-9]{1,64})(?:-([0-9]{1,64}))?")
+_TOO_MANY = f"it stands for more than {MOST:,}; state a shorter range"
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """What `text` stands for, in the order written; text without brackets stands for itself.
 
     Raises:
-        ValueError: the pattern is not a name or a range such as `atlas-[01-16]`.
+        ValueError: it is not a range; the text completes `"…": `.
     """
-    if "[" not in pattern and "]" not in pattern:
-        return (pattern,)
-    from ClusterShell import NodeSet  # noqa: PLC0415
+    # Not ClusterShell's: it sorts, and the third name of a range gets the third address.
+    choices: list[list[str]] = []
+    end, size = 0, 1
+    for piece in _PIECE.finditer(text):
+        if piece.start() != end:
+            break
+        end = piece.end()
+        inner: str | None = piece[1]
+        choices.append([piece[2]] if inner is None else _numbers(inner))
+        size *= len(choices[-1])
+        if size > MOST:
+            raise ValueError(_TOO_MANY)
+    if end != len(text):
+        raise ValueError("its brackets do not pair up; write a range such as [01-16]")
+    names = tuple("".join(parts) for parts in itertools.product(*choices))
+    if len(set(names)) != len(names):
+        raise ValueError("it names something twice; state every number once")
+    return names
 
-    try:
-        return tuple(NodeSet.NodeSet(pattern, resolver=NodeSet.RESOLVER_NOGROUP))
-    except NodeSet.NodeSetParseError as error:
-        raise ValueError(str(error)) from error
+
+def _numbers(inner: str) -> list[str]:
+    numbers: list[str] = []
+    for item in inner.split(","):
+        match = _ITEM.fullmatch(item.strip())
+        if match is None:
+            raise ValueError(f"[{inner}] is not a range; write numbers such as [01-16] or [1,3-5]")
+        first, last = match[1], match[2] or match[1]
+        start, end = int(first), int(last)
+        if end < start:
+            raise ValueError(f"[{first}-{last}] runs backwards; write [{last}-{first}]")
+        is_padded = [len(number) > 1 and number[0] == "0" for number in (first, last)]
+        # Slurm writes [01-102] for 01 to 102.
+        if (is_padded[1] and len(first) != len(last)) or (is_padded[0] and len(first) > len(last)):
+            width = max(len(first), len(last))
+            raise ValueError(
+                f"[{first}-{last}] has numbers of different width; write "
+                f"[{start:0{width}}-{end:0{width}}] or [{start}-{end}]"
+            )
+        if len(numbers) + end - start >= MOST:
+            raise ValueError(_TOO_MANY)
+        numbers += [f"{number:0{len(first)}}" for number in range(start, end + 1)]
+    return numbers
 
 
 def expand_list(text: str) -> tuple[str, ...]:
@@ -62,7 +105,10 @@ def expand_list(text: str) -> tuple[str, ...]:
         ValueError: a pattern is not a name or a range.
     """
     parts = (part.strip() for part in _COMMA.split(text))
-    return tuple(name for part in parts if part for name in expand(part))
+    try:
+        return tuple(name for part in parts if part for name in expand(part))
+    except ValueError as error:
+        raise ValueError(f'"{text}": {error}') from error
 
 
 def names_file_here(script: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 import textwrap
@@ -20,6 +19,7 @@ configmap1980 of Volcano."""
 _LARGEST = 4 << 20
 """Kubernetes holds 1 MiB in a ConfigMap; the text of `kubectl` escapes some of it."""
 _LARGEST_TABLE = 256 << 20
+_PACKED = re.compile(r"[A-Za-z0-9+/=\s]+")
 _GZIP = 16 + zlib.MAX_WBITS
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -46,7 +46,8 @@ def table_within(name: str, text: str) -> tuple[str, str] | None:
             f"{name}: {len(found)} rank tables in its ConfigMaps, under {keys}: print one "
             "ConfigMap with its table: kubectl get configmap NAME -o yaml"
         )
-    table = _unpacked(name, found[0])
+    # The option --rank-table-compress of the plugin packs the table.
+    table = unpacked(name, found[0]) if _PACKED.fullmatch(found[0]) else found[0]
     block = re.search(rf"^ +({'|'.join(KEYS.values())}): \|-?\n", text, re.MULTILINE)
     if block and table == found[0]:
         return name, "\n" * text.count("\n", 0, block.end()) + table
@@ -68,17 +69,19 @@ def _tables(configmap: Mapping[str, object]) -> Iterator[str]:
             yield table
 
 
-def _unpacked(name: str, table: str) -> str:
-    """The table as JSON; the option --rank-table-compress of the plugin packs it."""
-    if not re.fullmatch(r"\s*[A-Za-z0-9+/=\s]+", table):
-        return table
+def unpacked(name: str, text: str) -> str:
+    """The text in base64 of gzip, the form in which large files reach a pod.
+
+    Raises:
+        RankTableError: it is not in this form, or too large.
+    """
     unpacker = zlib.decompressobj(_GZIP)
     try:
-        content = unpacker.decompress(base64.b64decode(table), _LARGEST_TABLE)
+        content = unpacker.decompress(base64.b64decode(text), _LARGEST_TABLE)
         if unpacker.eof:
             return content.decode()
         problem = "it ends too early, or is too large"
-    except (binascii.Error, zlib.error, UnicodeDecodeError) as error:
+    except (ValueError, zlib.error) as error:
         problem = str(error)
     raise RankTableError(f"{name}: the packed rank table could not be read: {problem}")
 

@@ -107,7 +107,9 @@ def from_text(name: str, text: str) -> Source:
         if _SURROGATE.search(text):
             _refuse_half_characters(text)
     except json.JSONDecodeError as error:
-        position, problem = _explained(text, error)
+        position, problem = error.pos, error.msg[0].lower() + error.msg[1:]
+        if not text[position:].strip():
+            problem = "the text ends too early"
     except _RefusedError as error:
         tokens = (match for match in _TOKEN.finditer(text) if match[0].strip() == error.token)
         first = next(tokens, None)
@@ -177,26 +179,6 @@ def _short(digits: str) -> int:
     if len(digits) <= _MOST_DIGITS:
         return int(digits)
     raise _RefusedError(f"a number of {len(digits)} digits", digits)
-
-
-def _explained(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
-    """Position and problem; names the comment, the comma or the quote, which Python does not."""
-    position = error.pos + len(text[error.pos :]) - len(text[error.pos :].lstrip())
-    rest = text[position : position + 2]
-    if text[error.pos : error.pos + 1] == ",":  # newer Pythons point at the comma itself
-        position, rest = error.pos, text[error.pos + 1 :].lstrip()[:2] or rest
-    before = text[:position].rstrip()
-    if rest.startswith(("//", "/*", "#")):
-        problem = "a comment; JSON has none, take it out"
-    elif rest[:1] in ("}", "]") and (before.endswith(",") or text[position] == ","):
-        problem = f"a comma before {rest[0]}; take it out"
-    elif rest.startswith("'"):
-        problem = "a single quote; JSON puts texts between double quotes"
-    elif not rest:
-        problem = "the text ends too early"
-    else:
-        problem = error.msg[0].lower() + error.msg[1:]
-    return position, problem
 
 
 class _Open(Struct):

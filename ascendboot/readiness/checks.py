@@ -16,15 +16,7 @@ from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.topology import LEAST_ORDERED
-from ascendboot.readiness.queries import (
-    SPAWNS,
-    DeviceIps,
-    Holder,
-    JobFolder,
-    JobRequirements,
-    Jobs,
-    NodeProbe,
-)
+from ascendboot.readiness import queries
 from ascendboot.value import Value, replace
 
 CHECKS = {
@@ -70,8 +62,8 @@ def skipped_checks(words: str | Literal[True] | None) -> tuple[str, ...]:
 
 
 def readiness_findings(
-    job: JobRequirements,
-    probes: Mapping[str, NodeProbe],
+    job: queries.JobRequirements,
+    probes: Mapping[str, queries.NodeProbe],
     imported: Iterable[str] = (),
     others: finding.Findings = (),
 ) -> list[finding.Finding]:
@@ -97,7 +89,7 @@ def _as_check(check: str, findings: finding.Findings) -> finding.Findings:
         yield replace(each, id=check, remedy=each.remedy[:1].lower() + each.remedy[1:])
 
 
-def _of_node(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findings:
+def _of_node(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) -> finding.Findings:
     yield from _unanswered(node, probe)
     for lack in value_of(probe.lacks) or ():
         text, _, remedy = lack.partition("; ")
@@ -119,7 +111,7 @@ def _of_node(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findi
     others = [each for each in listeners if each.pid is None or each.pid not in reported]
     yield from _ports(job, node, others)
     if system := value_of(probe.disk):
-        yield from disk_findings(system, (node,), what_for="for the logs of ranks")
+        yield from disk_findings(system, node)
 
 
 _CHECK_OF_ANSWER = {
@@ -139,7 +131,7 @@ _CHECK_OF_ANSWER = {
 """If `present` is unknown, so is `holders`."""
 
 
-def _unanswered(node: str, probe: NodeProbe) -> finding.Findings:
+def _unanswered(node: str, probe: queries.NodeProbe) -> finding.Findings:
     """Queries without an answer, without those that another finding reports."""
     for name, check in _CHECK_OF_ANSWER.items():
         answer = getattr(probe, name)
@@ -171,7 +163,7 @@ def imported_by(text: str) -> frozenset[str]:
 
 
 def _packages(
-    job: JobRequirements, probes: Mapping[str, NodeProbe], imported: Iterable[str]
+    job: queries.JobRequirements, probes: Mapping[str, queries.NodeProbe], imported: Iterable[str]
 ) -> finding.Findings:
     """Compares package versions: an error if the job uses the package, else a warning."""
     seen = {node: found for node, probe in probes.items() if (found := value_of(probe.packages))}
@@ -190,7 +182,9 @@ def _packages(
         )
 
 
-def _ports(job: JobRequirements, node: str, listeners: Iterable[Listener]) -> finding.Findings:
+def _ports(
+    job: queries.JobRequirements, node: str, listeners: Iterable[Listener]
+) -> finding.Findings:
     """Finds ports of the job that another program listens on."""
     holders, wanted = finding.port_holders(listeners), job.hccl_ports[node]
     if node == job.primary and job.meeting_port in holders:
@@ -220,14 +214,15 @@ _PYTHONS = ("python", "pypy", "uv run")
 _SHOWN_OPENING = 80
 
 
-def disk_findings(system: FileSystem, nodes: tuple[str, ...], *, what_for: str) -> finding.Findings:
-    """Checks the free space for the logs of a job."""
+def disk_findings(system: FileSystem, node: str) -> finding.Findings:
+    """Checks the free space of a node for the logs of a job."""
+    purpose = "for the logs of ranks"
     if lacks := finding.disk_lacks(system):
-        yield finding.error("disk", nodes, f"{lacks} {what_for}", f"free {finding.LEAST_FREE}")
+        yield finding.error("disk", (node,), f"{lacks} {purpose}", f"free {finding.LEAST_FREE}")
     elif system.free_bytes < ENOUGH_BYTES:
-        text = f"only {system.free_bytes // 1000**2} MB are free on {system.mount_point} {what_for}"
+        text = f"only {system.free_bytes // 1000**2} MB are free on {system.mount_point} {purpose}"
         remedy = f"free {ENOUGH_BYTES // 1000**3} GB for a long job"
-        yield finding.warning("disk", nodes, text, remedy)
+        yield finding.warning("disk", (node,), text, remedy)
 
 
 def script_findings(script: str, opening: str, nodes: tuple[str, ...]) -> finding.Findings:
@@ -243,7 +238,7 @@ def script_findings(script: str, opening: str, nodes: tuple[str, ...]) -> findin
 
 
 def topology_findings(
-    cluster: Cluster, probes: Mapping[str, NodeProbe], text: str
+    cluster: Cluster, probes: Mapping[str, queries.NodeProbe], text: str
 ) -> finding.Findings:
     """Finds a script that starts its own ranks although ranks follow the leaf switches.
 
@@ -254,14 +249,14 @@ def topology_findings(
         return
     lines = [line.partition("#")[0] for line in text.split("\n")]
     packages = (value_of(probe.packages) for probe in probes.values())
-    here = any(word in line for line in lines for word in SPAWNS)
+    here = any(word in line for line in lines for word in queries.SPAWNS)
     if here or any(each.spawns for each in packages if each):
         words = "the script calls mp.spawn: ranks that it starts do not follow the leaf switches"
         remedy = "train starts one rank per device itself: use its RANK and LOCAL_RANK"
         yield finding.warning("topology", (), words, remedy)
 
 
-def _devices(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findings:
+def _devices(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) -> finding.Findings:
     """Finds devices of the job that are absent, unhealthy, in use, or not in the container."""
     used, present = job.devices[node], value_of(probe.present) or ()
     absent = [id_ for id_ in sorted(used) if present and id_ not in present]
@@ -287,7 +282,7 @@ def _devices(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findi
         yield from _as_check("devices", found)
 
 
-def _in_use(node: str, ids: Sequence[int], holder: Holder) -> finding.Finding:
+def _in_use(node: str, ids: Sequence[int], holder: queries.Holder) -> finding.Finding:
     who = f"pid {holder.pid} ({holder.command or 'a process that cannot be seen from here'})"
     remedy = "end it, or state the other devices under `devices`"
     if holder.job_id:
@@ -297,7 +292,9 @@ def _in_use(node: str, ids: Sequence[int], holder: Holder) -> finding.Finding:
     return finding.error("devices", (node,), text, remedy)
 
 
-def _addresses(job: JobRequirements, node: str, seen: DeviceIps) -> finding.Findings:
+def _addresses(
+    job: queries.JobRequirements, node: str, seen: queries.DeviceIps
+) -> finding.Findings:
     """Where /etc/hccn.conf and the rank table differ; the device itself decides."""
     for device_id, stated in job.devices[node].items():
         at_boot = seen.at_boot.get(device_id)
@@ -319,7 +316,7 @@ def _addresses(job: JobRequirements, node: str, seen: DeviceIps) -> finding.Find
         yield finding.Finding("device-ips", level, (node,), text, remedy)
 
 
-def _links(node: str, probe: NodeProbe) -> finding.Findings:
+def _links(node: str, probe: queries.NodeProbe) -> finding.Findings:
     """Finds devices whose link is down, and those without an answer, by reason."""
     ports = value_of(probe.ports)
     if ports is None:
@@ -347,14 +344,14 @@ class Leftover(Value):
     """By node."""
 
 
-def leftovers(probes: Mapping[str, NodeProbe], own_job: str = "") -> tuple[Leftover, ...]:
+def leftovers(probes: Mapping[str, queries.NodeProbe], own_job: str = "") -> tuple[Leftover, ...]:
     """The jobs whose launcher started on one of these nodes and runs on none of them.
 
     A job whose launcher started on no node of these counts as running. Generations of `own_job`
     are always left over: the next one is to start here.
     """
 
-    def is_left(folder: JobFolder) -> bool:
+    def is_left(folder: queries.JobFolder) -> bool:
         is_own = bool(own_job) and folder.job_id.startswith(f"{own_job}.g")
         return is_own or (folder.launcher == "gone" and folder.job_id not in runs)
 
@@ -371,7 +368,7 @@ def leftovers(probes: Mapping[str, NodeProbe], own_job: str = "") -> tuple[Lefto
     return tuple(Leftover(job_id, paths[job_id], pids[job_id]) for job_id in left if job_id in pids)
 
 
-def _jobs(own_job: str, probes: Mapping[str, NodeProbe]) -> finding.Findings:
+def _jobs(own_job: str, probes: Mapping[str, queries.NodeProbe]) -> finding.Findings:
     """Finds running jobs, leftovers of jobs and processes without a record."""
     left = {leftover.job_id for leftover in leftovers(probes, own_job)}
     jobs = {node: _known_jobs(probe) for node, probe in probes.items()}
@@ -401,5 +398,5 @@ def _jobs(own_job: str, probes: Mapping[str, NodeProbe]) -> finding.Findings:
             yield finding.error(id_, (node,), text, remedy)
 
 
-def _known_jobs(probe: NodeProbe) -> Jobs:
-    return value_of(probe.jobs) or Jobs()
+def _known_jobs(probe: queries.NodeProbe) -> queries.Jobs:
+    return value_of(probe.jobs) or queries.Jobs()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ascendboot.checks.collective.findings import PACKAGES
@@ -387,13 +386,3 @@ def _ports(sections: Sections) -> DevicePorts:
         return DevicePorts()
     sections.text("hccn_tool")  # raises if the tool failed
     return DevicePorts(*(npus.hccn_tool_answers(sections, what) for what in ("link", "tls")))
-
-
-def file_system(path: Path) -> system.FileSystem:
-    """The file system that holds a path; `path` stands for its mount point."""
-    found = os.statvfs(path)
-    return system.FileSystem(
-        mount_point=str(path),
-        free_bytes=found.f_bavail * found.f_frsize,
-        free_inodes=found.f_favail if found.f_files else None,
-    )

@@ -16,7 +16,6 @@ from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.container import code_queries
 from ascendboot.facts.device_states import DeviceState
 from ascendboot.facts.installed import Installed, installed_query, parse_installed
-from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.launch.launchers import traits_of
 from ascendboot.launch.plan import LaunchRequest, Login
@@ -52,7 +51,6 @@ _STATED = (
     "`facts: stated` is in the inventory: where npu-smi or hccn_tool could not be read at setup, "
     "the devices and addresses of this job are what the inventory states"
 )
-_ON_CONTROL = "on the control machine, for the logs of the job"
 
 
 class Readiness(Value, kw_only=True):
@@ -104,13 +102,12 @@ def check_readiness(
     forks: int,
     sending: CodeSender | None = None,
     skipped: Collection[str] = (),
-    control_disk: FileSystem | None = None,
     own_job: str = "",
 ) -> Readiness:
     """Run all checks but the `skipped` ones on every node, in one execution each.
 
-    `sending` holds the code that the control machine sends, `control_disk` the file system of its
-    logs. `own_job` is the supervised job of which a generation is to start.
+    `sending` holds the code that the control machine sends. `own_job` is the supervised job of
+    which a generation is to start.
     """
     has_place = cluster.code_path is not None and not names_file_here(script)
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
@@ -129,7 +126,6 @@ def check_readiness(
         *_of_setup(replies),
         *_of_code(cluster, replies, sending),
         *checks.script_findings(script, text.partition("\n")[0], ()),
-        *(checks.disk_findings(control_disk, (), what_for=_ON_CONTROL) if control_disk else ()),
     ]
     if not (is_copied or any(each.id == "code" for each in found)):
         lacking = tuple(name for name in replies if name not in having)

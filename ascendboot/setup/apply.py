@@ -13,14 +13,15 @@ from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.errors import NodeError
 from ascendboot.facts.installed import Installed
-from ascendboot.facts.query import value_of
+from ascendboot.facts.npus import npu_queries
+from ascendboot.facts.query import answer_to, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
 from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
-from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
+from ascendboot.setup.steps import Change, NpuNetwork, Satisfied, Step, StepState
 from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
 from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
@@ -151,12 +152,19 @@ def _apply_side(
     """The side as it is then, and the result of each of its steps."""
     before = _checked(side, node)
     changes = [state for _, state in before if isinstance(state, Change)]
-    if not changes or any(isinstance(state, Blocked) for _, state in before):
+    if not changes:
         return side, [result for result, _ in before]
     began = time.monotonic()
     query = installed_fact(context.cluster)
-    *done, last = side.transport.run_all([*_commands(side.installed, changes), query.command])
+    of_ports = [
+        npu_queries(node)["ports"] for _, each in side.steps if isinstance(each, NpuNetwork)
+    ]
+    again = (*(fact.command for fact in of_ports), query.command)
+    *done, last = side.transport.run_all([*_commands(side.installed, changes), *again])
     side = replace(side, installed=query.parse(last))
+    for fact in of_ports:
+        ports = answer_to(fact, done.pop())
+        side = replace(side, installed=replace(side.installed, ports=ports))
     took = time.monotonic() - began
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
     return side, [
@@ -189,14 +197,11 @@ def _checked(side: SideSteps, node: Node) -> list[tuple[StepResult, StepState]]:
     """Check the steps of a side, and change nothing."""
     checked = []
     for phase, step in side.steps:
-        state, outcome, detail = step.check(side.installed), Outcome.OK, ""
-        match state:
-            case Satisfied(because):
-                detail = because
-            case Blocked(reason, remedy):
-                outcome, detail = Outcome.BLOCKED, f"{node.name}: {reason}; {remedy}"
-            case Change(summary=summary):
-                outcome, detail = Outcome.NOT_RUN, summary
+        state = step.check(side.installed)
+        if isinstance(state, Satisfied):
+            outcome, detail = Outcome.OK, state.because
+        else:
+            outcome, detail = Outcome.NOT_RUN, state.summary
         checked.append((StepResult(node.name, phase.name, step.name, outcome, detail), state))
     return checked
 
@@ -255,8 +260,8 @@ def _current_texts(side: SideSteps, changes: Sequence[Change]) -> dict[str, str]
 
 
 def _diff(change: Change, current: Mapping[str, str]) -> str:
-    """Unified diffs of the files of a change; `current` has the files that exist."""
-    lines: list[str] = []
+    """The calls and unified diffs of files of a change; `current` has the files that exist."""
+    lines = [f"+ {call}" for call in change.shown]
     for file in change.files:
         if not file.secret:
             path, new = str(file.path), file.content.decode().splitlines()
@@ -294,7 +299,7 @@ def _send_code(
 
 def _trees(facts: ClusterFacts) -> dict[str, CodeTree]:
     return {
-        name: value_of(answers.code_tree) or CodeTree(exists=False)
+        name: value_of(answers.code_tree) or CodeTree(state="absent")
         for name, answers in facts.nodes.items()
     }
 

@@ -30,11 +30,6 @@ class Lock(Value):
     broke: str = ""
     """The former holder, where the lock was broken."""
 
-    def and_then(self, other: Lock) -> Lock:
-        """Both locks as one."""
-        broke = " and ".join(dict.fromkeys(filter(None, (self.broke, other.broke))))
-        return Lock(was_waited_for=self.was_waited_for or other.was_waited_for, broke=broke)
-
 
 def held_lock(node: str, answer: Answer[Lock]) -> Lock:
     """The lock on a node, held by this run.
@@ -58,12 +53,6 @@ class Locks(Value):
 
     on_host: Fact[Lock]
     """Runs on the primary before its queries; the lock lasts as long as the connection."""
-    inside: Fact[Lock]
-    """For the container of the primary, if it has one; runs for the rest of the connection.
-
-    Users who are not root have folders, and locks, of their own on the server. What they set up in
-    one container is in one folder.
-    """
     still_held: Command
     """Exits with 0 while this run holds the lock on the server; else it prints the holder."""
 
@@ -74,21 +63,22 @@ def locks(cluster: str, holder: str, *, breaks: bool = False, silent_s: int = SI
     `breaks` ends the connection or process that holds it. The lock is released after the control
     machine was unreachable for `silent_s`.
     """
-    base, purpose = base_script(cluster), "lock the cluster"
-
-    def lock(name: str, purpose: str) -> Fact[Lock]:
-        words = (holder, "break" if breaks else "", str(silent_s))
-        take = write_script(base + script(name), *words, purpose=purpose, timeout_s=15.0)
-        return Fact(take, _parse)
-
+    base = base_script(cluster)
+    take = write_script(
+        base + script("setup-lock.sh"),
+        holder,
+        "break" if breaks else "",
+        str(silent_s),
+        purpose="lock the cluster",
+        timeout_s=15.0,
+    )
     still_held = read_script(
         base + _STILL_OURS,
         holder,
         purpose="see whether the cluster is still locked",
         timeout_s=15.0,
     )
-    in_container = lock("setup-lock-container.sh", f"{purpose} in its container")
-    return Locks(lock("setup-lock.sh", purpose), in_container, still_held)
+    return Locks(Fact(take, _parse), still_held)
 
 
 def _parse(result: Result) -> Lock:

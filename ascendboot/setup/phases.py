@@ -13,7 +13,7 @@ from ascendboot.model.cluster import Node
 from ascendboot.model.names import runs
 from ascendboot.model.ports import closed_ports
 from ascendboot.setup.cluster_plan import Context, library_paths
-from ascendboot.setup.steps import Absent, Closed, FileContent, Firewall, Step
+from ascendboot.setup.steps import Absent, Closed, FileContent, Firewall, NpuNetwork, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
 from ascendboot.value import Value
 
@@ -25,7 +25,7 @@ class Phase(Value, kw_only=True):
 
     name: str
     title: str
-    steps: StepsOf
+    steps: StepsOf = lambda _context, _node: ()
     """On the workload side."""
     sshd_steps: StepsOf = lambda _context, _node: ()
     """On the side where the cluster's sshd runs; they run before the others."""
@@ -138,13 +138,18 @@ def firewall(context: Context, node: Node) -> Sequence[Step]:
         addresses=sorted({each.cluster_address for each in cluster.nodes}),
         ports=runs(closed_ports(cluster)).replace(",", ", "),
     )
+    steps = (FileContent(FIREWALL_RULES, rules), Firewall(cluster=cluster.name, rules=rules))
+    return _on_host(context, node, *steps)
+
+
+def npu_network(context: Context, node: Node) -> Sequence[Step]:
+    """On the host, the network ports of the NPUs are set as stated."""
+    return _on_host(context, node, NpuNetwork(ports=node.npu_ports)) if node.npu_ports else ()
+
+
+def _on_host(context: Context, node: Node, *steps: Step) -> Sequence[Step]:
     # If the cluster's sshd runs on the same side, one of its steps closes the folder.
-    steps: list[Step] = [Closed()] if node.name in context.facts.unused_hosts else []
-    return [
-        *steps,
-        FileContent(FIREWALL_RULES, rules),
-        Firewall(cluster=cluster.name, rules=rules),
-    ]
+    return (Closed(), *steps) if node.name in context.facts.unused_hosts else steps
 
 
 def _stale(context: Context, node: Node, steps: Sequence[Step], *places: str) -> list[Step]:
@@ -155,6 +160,7 @@ def _stale(context: Context, node: Node, steps: Sequence[Step], *places: str) ->
 
 SETUP: tuple[Phase, ...] = (
     Phase(name="sshd", title="Run the cluster's own sshd", steps=cluster_key, sshd_steps=sshd),
+    Phase(name="npu-network", title="Set the network of the NPUs", host_steps=npu_network),
     Phase(
         name="trust",
         title="Authorize the primary on every node",
@@ -164,12 +170,7 @@ SETUP: tuple[Phase, ...] = (
     ),
     Phase(name="environment", title="Write the environment of the ranks", steps=environment),
     Phase(name="resources", title="Write rank table and hostfile", steps=resources),
-    Phase(
-        name="firewall",
-        title="Close the ports of jobs to other machines",
-        steps=lambda _context, _node: (),
-        host_steps=firewall,
-    ),
+    Phase(name="firewall", title="Close the ports of jobs to other machines", host_steps=firewall),
 )
 
 

@@ -16,13 +16,14 @@ from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.report import Finding, Outcome, StepResult
-from ascendboot.setup.lock import Lock, Locks, held_lock
+from ascendboot.setup.lock import Locks, held_lock
 from ascendboot.setup.phases import QUERY
 from ascendboot.setup.results import Progress, failed
+from ascendboot.setup.steps import port_call, port_command
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, HostSide, Result, read_script, write_script
-from ascendboot.value import Struct, Value, field
+from ascendboot.value import Struct, Value, field, replace
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
@@ -53,11 +54,16 @@ class SideLeftovers(Value):
     """Absolute paths of sent files that have changed since; they are never removed."""
     problems: tuple[str, ...]
     """What could not be removed."""
+    ports: tuple[str, ...] = ()
+    """`device ID: WHAT VALUE`: what ports of NPUs had before setup; `none` where none was set."""
+    restores: bool = False
+    """The ports of NPUs are set as they were before setup; otherwise reset only shows that."""
 
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        values = by_kind(left, "base", "ours", "empty", "foreign", "firewall", "sshd", "problem")
+        kinds = ("base", "ours", "empty", "foreign", "firewall", "sshd", "problem", "port")
+        values = by_kind(left, *kinds)
         of_code = by_kind(code, "files", "changed", "problem")
         return cls(
             container,
@@ -70,13 +76,14 @@ class SideLeftovers(Value):
             code_files=int(of_code["files"][0]) if of_code["files"] else 0,
             code_changed=tuple(of_code["changed"]),
             problems=(*values["problem"], *of_code["problem"]),
+            ports=tuple(values["port"]),
         )
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
         parts = (self.files, self.has_empty, self.code_files, self.table)
-        return self.sshd is None and not any(parts)
+        return self.sshd is None and not any(parts) and not (self.restores and self.ports)
 
     def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
         """What was or would be removed."""
@@ -93,7 +100,13 @@ class SideLeftovers(Value):
         if self.files or self.has_empty:
             words = f"{self.base}{place} {would}removed, {self.files} files of ascendboot"
             removed.append(("files", words))
+        before = f"what was there before: {'; '.join(self.ports)}"
+        if self.ports and self.restores:
+            removed.append(("npu-network", f"the network of the NPUs {would}set to {before}"))
         results = [StepResult(node, "reset", step, done, words, took) for step, words in removed]
+        if self.ports and not self.restores:
+            words = f"the network of the NPUs stays; reset --npu-network restores {before}"
+            results.append(StepResult(node, "reset", "npu-network", Outcome.OK, words, took))
         remedy = "keep what is wanted and remove the rest by hand"
         cause = Finding("not-ours", "warning", (node,), "", remedy)
         for step, paths, where in (
@@ -126,7 +139,8 @@ class NodeLeftovers(Value):
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        if not any(result.step in {"sshd", "firewall", "files", "code"} for result in results):
+        steps = {"sshd", "firewall", "files", "code", "npu-network"}
+        if not any(result.step in steps for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
         return results
@@ -213,6 +227,8 @@ class Reset(Struct):
     """Taken on the primary before anything is removed."""
     former: Mapping[str, Node]
     """Nodes that had another container at the last setup, as they were then."""
+    restores: bool = False
+    """As in `SideLeftovers`."""
     found: dict[str, NodeLeftovers] = field(default_factory=dict)
 
     @property
@@ -238,7 +254,8 @@ class Reset(Struct):
         if any(not found.is_empty for found in self.found.values()):
             primary = self.progress.cluster.primary_name
             try:
-                lock = self._locked(hosts[primary])
+                found = query(hosts[primary], {"lock": self.locks.on_host})
+                lock = held_lock(primary, found["lock"])
             except NodeError as error:
                 self.progress.end("Lock the cluster", [failed("ask", "lock", error)])
                 return
@@ -282,7 +299,8 @@ class Reset(Struct):
             if isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))
             else:
-                self.found[name] = answer
+                parts = tuple(replace(part, restores=self.restores) for part in answer.parts)
+                self.found[name] = replace(answer, parts=parts)
                 results.append(StepResult(name, "ask", "questions", Outcome.OK, "answered", took))
         jobs = running_nodes({name: found.jobs for name, found in self.found.items()})
         for job_id, names in jobs.items():
@@ -291,20 +309,6 @@ class Reset(Struct):
                 results.append(StepResult(name, "ask", "jobs", Outcome.BLOCKED, words))
         return results
 
-    def _locked(self, host: HostSide) -> Lock:
-        """Take the lock through the primary.
-
-        Raises:
-            NodeError: another run holds it.
-        """
-        primary, inside = self.progress.cluster.primary_name, self.locks.inside
-        lock = held_lock(primary, query(host, {"lock": self.locks.on_host})["lock"])
-        for part in self.found[primary].parts:
-            if part.container is not None:
-                answer = answer_to(inside, host.inside(part.container).hold(inside.command))
-                lock = lock.and_then(held_lock(primary, answer))
-        return lock
-
     def _remove(self, node: Node, host: HostSide) -> NodeLeftovers:
         """Remove everything, the host side last. Returns what was there, with problems."""
         cluster, parts = self.progress.cluster.name, []
@@ -312,7 +316,13 @@ class Reset(Struct):
             inside = part.container is not None
             commands = leftovers_commands(cluster, removes=True, in_container=inside)
             side = host.inside(part.container) if part.container else host
-            parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
+            last = (restore_command(part.base, part.ports),) if part.restores and part.ports else ()
+            code, left, *restored = side.run_all([*commands, *last])
+            done = SideLeftovers.read(part.container, code, left)
+            bad = [result for result in restored if not result.as_expected]
+            lost = (f"could not {r.command.purpose}: {r.outcome()}" for r in bad)
+            problems, restores = (*done.problems, *lost), part.restores and not bad
+            parts.append(replace(done, problems=problems, restores=restores))
         return NodeLeftovers(tuple(parts), {})
 
     def _clear_here(self) -> list[StepResult]:
@@ -330,6 +340,14 @@ class Reset(Struct):
         if not texts:
             done, texts = Outcome.OK, ["nothing to remove on the control machine"]
         return [StepResult(HERE, "reset", "files", done, text) for text in texts]
+
+
+def restore_command(base: str, ports: Sequence[str]) -> Command:
+    """The command that sets ports of NPUs as they were: the last first, but addresses first."""
+    noted = (line.replace(":", "", 1).split() for line in reversed(ports))
+    ordered = sorted(noted, key=lambda words: words[2] != "ip")
+    calls = [port_call(i, what, value) for _, i, what, value in ordered if value != "none"]
+    return port_command(base, calls, "restore")
 
 
 def _all_ok(results: Sequence[StepResult]) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
 from ascendboot.facts.installed import Installed, NftTable, firewall_table
+from ascendboot.facts.npus import CALL_TIMEOUT_S, PORT_SETTINGS
+from ascendboot.facts.query import Unanswered
 from ascendboot.model import files
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite, write_script
@@ -29,16 +31,11 @@ class Change(Value, kw_only=True):
     summary: str
     files: tuple[FileWrite, ...] = ()
     commands: tuple[Command, ...] = ()
+    shown: tuple[str, ...] = ()
+    """Calls of the node's own tools in these commands, for a plan."""
 
 
-class Blocked(Value):
-    """The desired state cannot be reached: why, and what you can do."""
-
-    reason: str
-    remedy: str
-
-
-StepState: TypeAlias = Satisfied | Change | Blocked
+StepState: TypeAlias = Satisfied | Change
 
 
 class Step(Value):
@@ -217,14 +214,51 @@ class Firewall(Step, kw_only=True):
         return Change(summary=f"the table inet {table} of nft {why}", commands=(change,))
 
 
+class NpuNetwork(Step, kw_only=True):
+    """The network ports of the node's NPUs are set as the inventory states."""
+
+    name: str = "npu-network"
+    ports: Mapping[int, Mapping[str, str]]
+
+    def check(self, installed: Installed) -> StepState:
+        """Satisfied by the same values on the devices and for their next boot."""
+        if isinstance(installed.ports, Unanswered):
+            return Change(summary=installed.ports.message)
+        before, calls, why = list[str](), list[str](), list[str]()
+        for device_id, wanted in self.ports.items():
+            port = installed.ports.value[device_id]
+            if wrong := port.wrong(wanted):
+                why.append(f"device {device_id}: {', '.join(wrong.values())}")
+            # A new address can remove the gateway.
+            noted = dict.fromkeys((*wrong, *(("gateway",) if "ip" in wrong else ())))
+            before += [f"device {device_id}: {w} {port.now.get(w, 'none')}" for w in noted]
+            calls += [port_call(device_id, what, wanted[what]) for what in wrong]
+        if not calls:
+            return Satisfied(f"{len(self.ports)} NPUs are set as stated, also for the next boot")
+        command = port_command(installed.base, (*before, *calls), "set")
+        return Change(summary="; ".join(why), commands=(command,), shown=tuple(calls))
+
+
+def port_call(device_id: int | str, what: str, value: str) -> str:
+    """The call of hccn_tool that sets something of a port."""
+    words = PORT_SETTINGS[what][0].format(*value.split("/"))
+    return f"hccn_tool -i {device_id} -{what} -s {words}"
+
+
+def port_command(base: object, lines: Sequence[str], mode: str) -> Command:
+    """The command that makes these calls: `set` notes what was there, `restore` drops the note."""
+    text = script("setup-npu-ports.sh", b=base, mode=mode, call_s=CALL_TIMEOUT_S)
+    content, timeout_s = "".join(f"{line}\n" for line in lines), 60.0 + 12.0 * len(lines)
+    purpose = f"{mode} the network of the NPUs"
+    return write_script(text, purpose=purpose, timeout_s=timeout_s, stdin=content.encode())
+
+
 class CertificateFile(Step, kw_only=True):
-    """A certificate of `claims` that is valid on all nodes and does not expire soon."""
+    """A certificate of `claims` that is valid and does not expire soon."""
 
     claims: files.Claims
     now: float
     """The time on the control machine."""
-    times: Mapping[str, float]
-    """The time on every node, by name."""
     sign: Callable[[], str] | None
     """Makes the certificate; None while planning: then the change is only announced."""
     load: Command | None = None
@@ -253,27 +287,8 @@ class CertificateFile(Step, kw_only=True):
                 return Change(summary=summary, commands=(self.load,))
         return Satisfied(f"expires in {self._days(certificate)} days")
 
-    def _renewed(self, installed: Installed, why: str) -> Change | Blocked:
-        """The change that signs it again; blocked where a node's clock would refuse it."""
-        now, earliest, latest = self.now, min(self.times.values()), max(self.times.values())
-        behind, ahead = (first(self.times, key=self.times.__getitem__) for first in (min, max))
-        refused = ""
-        if now - earliest > files.START_SLACK_S:
-            refused = (
-                f"is not valid yet on {behind}, whose clock is {now - earliest:.0f} s behind the "
-                "control machine's"
-            )
-        elif latest - now > (files.VALID_DAYS - files.RENEW_DAYS) * files.DAY_S:
-            days = (latest - now) / files.DAY_S
-            refused = (
-                f"soon expires on {ahead}, whose clock is {days:.0f} days ahead of the control "
-                "machine's"
-            )
-        if refused:
-            return Blocked(
-                f"could not renew {self.name}: a certificate made now {refused}",
-                "set the clocks of all nodes and of the control machine from one source",
-            )
+    def _renewed(self, installed: Installed, why: str) -> Change:
+        """The change that signs it again."""
         summary = f"{self.name} {why}"
         if self.sign is None:
             return Change(summary=summary)
@@ -289,13 +304,12 @@ class CertificateFile(Step, kw_only=True):
             return f"expired {-days} days ago"
         if days < files.RENEW_DAYS:
             return f"expires in {days} days"
-        behind = min(self.times, key=self.times.__getitem__)
-        if certificate.valid_from is not None and certificate.valid_from > self.times[behind]:
-            return f"is not valid yet by the clock of {behind}"
+        if certificate.valid_from is not None and certificate.valid_from > self.now:
+            return "is not valid yet"
         return None
 
     def _days(self, certificate: files.Certificate) -> int:
-        return int(((certificate.valid_to or 0.0) - max(self.times.values())) // files.DAY_S)
+        return int(((certificate.valid_to or 0.0) - self.now) // files.DAY_S)
 
 
 def difference(actual: files.Claims, wanted: files.Claims) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
@@ -14,7 +14,7 @@ from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
 from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
-from ascendboot.facts.query import Answer, Fact, Unanswered, answer_to, query, value_of
+from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
@@ -111,7 +111,8 @@ class Survey(Value, kw_only=True):
         sides |= {name: answer.sides for name, answer in answers.items()}
         # For all that follows: steps compare nodes with those of the cluster.
         self.progress.cluster = self.cluster.with_leaves(leaves_by_lldp(self.cluster, facts.nodes))
-        return Surveyed(facts, sides, self._check(facts, self._of_control(facts, sides)))
+        before = [*self._of_control(facts, sides), *self._of_ports(facts, sides)]
+        return Surveyed(facts, sides, self._check(facts, before))
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
@@ -191,10 +192,7 @@ class Survey(Value, kw_only=True):
         inside = container_exec(node, answers["container"])
         if inside is None:
             return replace(there, installed=Installed(there.installed.base))
-        work, lock = host.inside(inside), there.lock
-        if locks is not None:
-            answer = answer_to(locks.inside, work.hold(locks.inside.command))
-            lock = lock.and_then(held_lock(node.name, answer))
+        work = host.inside(inside)
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
         has_sshd = cluster.serves_from_host(node)
         return replace(
@@ -202,7 +200,6 @@ class Survey(Value, kw_only=True):
             facts=NodeFacts.from_answers(node.name, {**of_work, **answers}),
             sides=Sides(host, work),
             installed=_installed(node, of_work),
-            lock=lock,
             sshd_side=there.installed if has_sshd else None,
             unused_host=None if has_sshd else there.installed,
         )
@@ -235,20 +232,33 @@ class Survey(Value, kw_only=True):
             *host_checks.left_findings(self.left),
         ]
         affected = {*facts.installed} if self.rekeys else {*elsewhere} if self.take_over else set()
-        if affected:
-            probe = probe_below(base_script(self.cluster.name))
-            jobs = self.progress.for_each(
+        flag = "reset --node" if self.rekeys else "--take-over"
+        why = f"{flag} would replace the keys that it uses"
+        jobs = self._jobs_on(affected, sides)
+        return [*findings, *host_checks.job_findings("job-needs-keys", jobs, why)]
+
+    def _jobs_on(
+        self, affected: Collection[str], sides: Mapping[str, Sides]
+    ) -> Mapping[str, Sequence[str]]:
+        """The jobs that run on these nodes, each with its nodes."""
+        probe = probe_below(base_script(self.cluster.name))
+        return running_nodes(
+            self.progress.for_each(
                 affected, lambda node: probe_result(sides[node.name].work.run(probe))
             )
-            flag = "reset --node" if self.rekeys else "--take-over"
-            why = f"{flag} would replace the keys that it uses"
-            findings += host_checks.job_findings(running_nodes(jobs), why)
-        return findings
+        )
 
-    def _check(self, facts: ClusterFacts, of_control: Sequence[Finding]) -> Context | None:
+    def _of_ports(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> Iterable[Finding]:
+        """What keeps setup from setting the network ports of NPUs."""
+        hosts = {name: facts.host_side(name) for name in facts.installed}
+        changing = network.ports_to_set(self.cluster, hosts)
+        jobs = self._jobs_on(changing, sides)
+        return network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
+
+    def _check(self, facts: ClusterFacts, before: Sequence[Finding]) -> Context | None:
         """Report all findings; the context for steps if none of them blocks."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
-        findings = list(of_control)
+        findings = list(before)
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
         plan = None
@@ -274,7 +284,7 @@ def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
     answer: Answer[Installed] = answers["own"]
     if isinstance(answer, Unanswered):
         raise NodeError(node.name, answer.message)
-    return answer.value
+    return replace(answer.value, ports=answers.get("ports", NOT_QUERIED))
 
 
 def cluster_findings(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ...]:

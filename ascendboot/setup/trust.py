@@ -201,12 +201,10 @@ def _certificate(
         principals=principals,
         options=options,
     )
-    clocks = {each: value_of(facts.clock) for each, facts in context.facts.nodes.items()}
     return CertificateFile(
         name=name,
         claims=claims,
         now=context.now,
-        times={each: context.now + (c.offset_s if c else 0.0) for each, c in clocks.items()},
         sign=partial(authority.sign, claims, key) if authority.sign else None,
         load=load,
     )

@@ -89,11 +89,6 @@ class Core(Memory, eq=False):
         return self.end is not None or self.is_interrupted
 
     @property
-    def next_nodes(self) -> tuple[str, ...]:
-        """The nodes of a generation that would be launched now; empty: none is possible."""
-        return self._choose() or ()
-
-    @property
     def due(self) -> float | None:
         """When `tick` has something to do next (monotonic seconds); None: nothing is due."""
         due = [until for until, _ in self.pending]

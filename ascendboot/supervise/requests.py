@@ -11,8 +11,8 @@ from msgspec import DecodeError, json
 
 from ascendboot.errors import UsageError
 from ascendboot.model.files import write_atomically
-from ascendboot.model.names import counted, fold
-from ascendboot.supervise.core import Action, Core, Launch, State
+from ascendboot.model.names import counted
+from ascendboot.supervise.core import Action, Core
 from ascendboot.value import Value
 
 
@@ -61,11 +61,10 @@ class Inbox(Value):
         path.unlink()
         return json.decode(content, type=Answer)
 
-    def carry_out(self, core: Core, at: float, done: Callable[[str], str]) -> tuple[Action, ...]:
+    def carry_out(self, core: Core, at: float, done: Callable[[str], None]) -> tuple[Action, ...]:
         """Carry out and answer the oldest request, if there is one; return what is to be done.
 
-        `done` gets what was decided. It saves the state and returns the answer, which is then
-        written.
+        `done` gets what was decided and saves the state; then the answer is written.
         """
         found = sorted((path.stat().st_mtime_ns, path) for path in self.folder.glob("*.json"))
         if not found:
@@ -75,7 +74,8 @@ class Inbox(Value):
         path.unlink()
         try:
             actions, words = carry_out(core, at, json.decode(content, type=Request))
-            answer = Answer(done(words))
+            done(words)
+            answer = Answer(words)
         except UsageError as error:
             answer = Answer(str(error), is_refused=True)
         except DecodeError:
@@ -98,25 +98,7 @@ def carry_out(core: Core, at: float, request: Request) -> tuple[tuple[Action, ..
         why = core.end.words if core.end else "it was interrupted"
         raise UsageError(f"{request.verb}: the job has ended or is being ended: {why}")
     if request.verb == "resize":
-        actions, done = core.resize(at, request.count), f"at most {counted(request.count, 'node')}"
-    elif request.verb == "release":
-        actions, done = core.release(at, request.node), f"released {request.node}"
-    else:
-        actions = core.quarantine(at, request.node, request.reason)
-        done = f"quarantined {request.node}"
-    return actions, f"{done}: {_consequence(core, actions)}"
-
-
-def _consequence(core: Core, actions: tuple[Action, ...]) -> str:
-    generation, following = core.generation, core.next_nodes
-    for action in actions:
-        if isinstance(action, Launch):
-            return f"the next generation starts on {fold(action.nodes)}"
-    if core.state in (State.LAUNCHING, State.RUNNING):
-        return f"generation {generation} continues on {fold(core.members)}"
-    if core.state is State.DRAINING:
-        return f"generation {generation} ends at its next checkpoint; then {fold(following)}"
-    if not following:
-        return "too few nodes are left; the job waits for more, and then gives up"
-    ends = f"generation {generation} ends, " if core.state is State.STOPPING else ""
-    return f"{ends}the next one starts on {fold(following)}"
+        return core.resize(at, request.count), f"at most {counted(request.count, 'node')}"
+    if request.verb == "release":
+        return core.release(at, request.node), f"released {request.node}"
+    return core.quarantine(at, request.node, request.reason), f"quarantined {request.node}"

@@ -151,13 +151,6 @@ class Transport(RunsAll, Protocol):
     def run(self, command: Command) -> Result:
         """Run one command; an unexpected exit code is returned."""
 
-    def hold(self, command: Command) -> Result:
-        """Start a command that prints a line and then holds something until its stdin ends.
-
-        Returns the first line. The command, such as a lock, lives until this transport closes.
-        Its stdin gets an empty line at every keepalive, as a sign that the control machine is up.
-        """
-
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
         """Start one command; a thread passes its output to `on_bytes` as it arrives.
 

@@ -46,11 +46,6 @@ class Guarded:
         """Run one command."""
         return self.run_all((command,))[0]
 
-    def hold(self, command: Command) -> Result:
-        """As `Transport.hold`."""
-        self._allow(self.node, command)
-        return self._transport.hold(command)
-
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
         """As `Transport.stream`."""
         self._allow(self.node, command)
@@ -82,7 +77,7 @@ class LockHolder(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection, and everything held through it, is open."""
+        """Whether the connection is open."""
 
     def run(self, command: Command) -> Result:
         """Run one command."""

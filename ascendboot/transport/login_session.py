@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from ascendboot.errors import CommandError, NodeError, UnreachableError
 from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport import script
-from ascendboot.transport.api import HANGS, MOST_OF_ERRORS, Command, Result, Stream
+from ascendboot.transport.api import MOST_OF_ERRORS, Command, Result, Stream
 from ascendboot.transport.connection import Channel, Connection, ProtocolError, lost
 from ascendboot.transport.login import ERRORS
 from ascendboot.value import Struct
@@ -137,10 +137,6 @@ class Session:
             for at in range(0, len(program), _WRITE):
                 self._channel.sendall(program[at : at + _WRITE])
 
-    def send(self, data: bytes) -> None:
-        """Write to stdin; raises one of `ERRORS` if the session has ended."""
-        self._channel.sendall(data)
-
     def end_stdin(self) -> None:
         """Close stdin; never raises."""
         with suppress(*ERRORS):
@@ -178,11 +174,6 @@ class Session:
         with suppress(*ERRORS):
             while time.monotonic() < until and self._channel.recv(_READ):
                 self._read_stderr()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether no more output comes."""
-        return bool(self._channel.closed or self._channel.eof_received)
 
     def exit_code(self) -> int:
         """Wait for the exit code; -1 if the server sends none."""
@@ -250,10 +241,8 @@ class SshTransport:
         self._has_tried = way is not None
         """Whether it was tried if the server opens a second session."""
         self._lock = threading.Lock()
-        self._held: list[Session] = []
         self._streams: list[SessionStream] = []
         self._insides: list[SshTransport] = []
-        self._closed = threading.Event()
 
     def inside(self, way: ContainerExec) -> SshTransport:
         """Return a container; its `close` does not close the connection."""
@@ -264,11 +253,8 @@ class SshTransport:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection, and everything held through it, is open."""
-        with self._lock:
-            held, insides = tuple(self._held), tuple(self._insides)
-        is_held = not any(session.has_ended for session in held)
-        return self._connection.is_open and is_held and all(side.is_open for side in insides)
+        """Whether the connection is open."""
+        return self._connection.is_open
 
     def run(self, command: Command) -> Result:
         """Run one command."""
@@ -301,51 +287,6 @@ class SshTransport:
             self._on_result(result)
         return tuple(reply.results)
 
-    def hold(self, command: Command) -> Result:
-        """Run a command until the connection ends; return its first line.
-
-        If it ends without a line, the result has its exit code and standard error.
-        """
-        began = time.monotonic()
-        code, stderr = 0, b""
-        with self._waits.of(self.node, command.purpose):
-            session, received = self._open(command, command.timeout_s)
-            received = self._read_until(session, b"\n", command, received)
-            line, newline, _ = received.partition(b"\n")
-            if not newline:
-                code, stderr = session.exit_code(), session.stderr
-                session.close()
-                if session.is_expired or code < 0:
-                    raise self._not_held(command, session)
-        if newline:
-            self._keep(session)
-        result = Result(
-            node=self.node,
-            command=command,
-            exit_code=code,
-            stdout=line + newline,
-            stderr=stderr,
-            duration_s=time.monotonic() - began,
-        )
-        self._on_result(result)
-        return result
-
-    def _keep(self, session: Session) -> None:
-        """Keep a held command alive: without a line at every keepalive it ends.
-
-        sshd alone may take hours to detect that the control machine is gone.
-        """
-
-        def send_lines() -> None:
-            while not self._closed.wait(self._connection.keepalive.every_s):
-                with suppress(*ERRORS):  # if the session has ended, the next command reports it
-                    session.send(b"\n")
-
-        session.unlimit()
-        with self._lock:
-            self._held.append(session)
-        threading.Thread(target=send_lines, name=f"held {self.node}", daemon=True).start()
-
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> SessionStream:
         """Start one command and pass on its output as it arrives."""
         with self._waits.of(self.node, command.purpose):
@@ -367,23 +308,22 @@ class SshTransport:
         return stream
 
     def close(self) -> None:
-        """Close the streams, then what is held, then the connection; never raises."""
-        self._closed.set()
+        """Close the streams, then the connection; never raises."""
         with self._lock:
-            ends: tuple[Stream, ...] = (*self._insides, *self._streams, *self._held)
-            self._insides, self._streams, self._held = [], [], []
+            ends: tuple[Stream, ...] = (*self._insides, *self._streams)
+            self._insides, self._streams = [], []
         for end in ends:
             end.close()
         if self._way is None:
             self._connection.close()
 
-    def _start(self, compiled: script.Script, more_s: float = 0.0) -> Session:
-        """Start a script; it may take `more_s` longer than usual to print its first line."""
+    def _start(self, compiled: script.Script) -> Session:
+        """Start a script."""
         purpose = compiled.purpose_after(0)
         session = Session(self._connection.open_session(purpose))
         # A slow link may delay each packet.
         packet_s = max(self._connection.round_trip_s, _SHORTEST_S)
-        session.limit(self._margin_s + len(compiled.program) / _PACKET * packet_s + more_s)
+        session.limit(self._margin_s + len(compiled.program) / _PACKET * packet_s)
         session.start(compiled.program, self._way)
         with self._lock:
             self.executions += 1
@@ -395,35 +335,27 @@ class SshTransport:
                 self.has_one_session = isinstance(error, ProtocolError)
         return session
 
-    def _open(self, command: Command, more_s: float = 0.0) -> tuple[Session, bytes]:
+    def _open(self, command: Command) -> tuple[Session, bytes]:
         """Start a command that owns its session; return the first output, which may be empty."""
         compiled = script.compile_open(command)
-        session = self._start(compiled, more_s)
-        mark = compiled.begin + b"\n"
-        received = self._read_until(session, mark, command)
+        session = self._start(compiled)
+        mark, received = compiled.begin + b"\n", b""
+        while mark not in received:
+            if len(received) > script.MOST_NOISE:
+                session.close()
+                raise CommandError(
+                    self.node, f"could not {command.purpose}: {script.noisy(received)}"
+                )
+            data = session.read()
+            if not data:
+                break
+            received += data
         noise, begin, output = received.partition(mark)
         if not begin:
             error = self._incomplete(script.Reply(self.node, compiled, noise), session)
             session.close()
             raise error
         return session, output
-
-    def _read_until(
-        self, session: Session, mark: bytes, command: Command, received: bytes = b""
-    ) -> bytes:
-        """Read until the output contains `mark` or ends."""
-        buffer = bytearray(received)
-        while mark not in buffer:
-            if len(buffer) > script.MOST_NOISE:
-                session.close()
-                raise CommandError(
-                    self.node, f"could not {command.purpose}: {script.noisy(bytes(buffer))}"
-                )
-            data = session.read()
-            if not data:
-                break
-            buffer += data
-        return bytes(buffer)
 
     @property
     def _margin_s(self) -> float:
@@ -436,16 +368,6 @@ class SshTransport:
         if took < _SLOW_S:
             return ""
         return f"; the link to {self.node} takes {took:.1f} s per round trip: use a faster one"
-
-    def _not_held(self, command: Command, session: Session) -> NodeError:
-        """Return the error for a command that ended, or was ended, without a line."""
-        ended = None if session.is_expired else self._connection.why_ended()
-        if ended is not None:
-            return lost(self.node, command.purpose, ended)
-        seen = "was killed; is the node short of memory? Run again"
-        if session.is_expired:
-            seen = f"printed nothing within {session.limit_s:.0f} s; {HANGS}{self._slow}"
-        return CommandError(self.node, f"could not {command.purpose}: {command.shown()} {seen}")
 
     def _incomplete(self, reply: script.Reply, session: Session) -> NodeError:
         """Return the error for an incomplete reply."""

@@ -39,16 +39,16 @@ print_rank() {
   local pid=$1 task=/proc/$1/task/$1 thread line number=0 argument target letter comm where call
   read_thread "$task"
   printf 'rank %s %s %s %s\n' "$2" "$pid" "$letter" "${where:--}"
-  argument=${call#* } argument=${argument%% *}
-  case $argument in
-    0x[0-9a-f] | 0x[0-9a-f][0-9a-f] | 0x[0-9a-f][0-9a-f][0-9a-f])
-      target=$(readlink "/proc/$pid/fd/$((argument))" 2>/dev/null) &&
-        printf 'file %s\n' "${target//$'\n'/ }" ;;
-  esac
   # A process that cannot be interrupted may hold what is needed to read its command line.
   [ "$letter" = D ] ||
     printf 'command %s\n' "$({ tr '\0\n' '  ' </proc/"$pid"/cmdline | head -c 400; } 2>/dev/null)"
   print_thread "$task"
+  argument=${call#* } argument=${argument%% *}
+  case $argument in
+    0x[0-9a-f] | 0x[0-9a-f][0-9a-f] | 0x[0-9a-f][0-9a-f][0-9a-f])
+      target=$(readlink "/proc/$pid/fd/$((argument))" 2>/dev/null) &&
+        printf '=file descriptor %s: %s\n' "$((argument))" "${target//$'\n'/ }" ;;
+  esac
   while IFS= read -r line; do printf '=%s\n' "$line"; done 2>/dev/null </proc/"$pid"/stack
   for thread in /proc/"$pid"/task/[0-9]*; do
     [ "$thread" != "$task" ] || continue

@@ -28,8 +28,8 @@ take() {
     printf '%s\0' "$record"
   done
 }
-if [ -d "$path" ]; then
-  cd -P -- "$path" 2>/dev/null || { state unreadable; exit 0; }
+if [ -e "$path" ] && [ ! -r "$path" ]; then state unreadable; exit 0
+elif [ -d "$path" ]; then cd -P -- "$path" 2>/dev/null || { state unreadable; exit 0; }
 elif [ -f "$path" ]; then ways=; cd -P -- "${path%/*}/" && files=("./${path##*/}")
 else state absent; exit 0; fi
 state present

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Queries the NPUs with npu-smi and hccn_tool; each call may take `call_s` seconds. Arguments: nothing,
-# or `lldp` and the ids of the devices whose LLDP neighbour is queried (none: all).
+# Queries the NPUs with npu-smi and hccn_tool; each call may take `call_s` seconds. Arguments: `ports` to
+# query how the ports are set; `lldp` and the ids of the devices whose LLDP neighbour is queried (none: all).
 # shellcheck source=templates/scripts/sections.sh
 . sections.sh
 # shellcheck source=templates/scripts/processes.sh
@@ -8,15 +8,17 @@
 # shellcheck source=templates/scripts/vendor-tools.sh
 . vendor-tools.sh
 : "${call_s:?}"
+more=
+if [ "${1-}" = ports ]; then
+  more='gateway netdetect mtu'; shift
+  [ ! -e /etc/hccn.conf ] || content hccn_conf /etc/hccn.conf
+fi
 npu_smi=
 if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
   npu_smi=$found
   query_vendor mapping '' timeout -k 1 30 "$found" info -m
-  mapped=$output
-  query_vendor list '' timeout -k 1 30 "$found" info -l
-  output=$mapped
 else
-  for name in list table mapping; do
+  for name in table mapping; do
     section "$name" 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
   done
 fi
@@ -51,7 +53,7 @@ if [ "$family" = a5 ]; then
 elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
   for id in $ids; do
-    for what in ip link tls $vnic; do
+    for what in ip link tls $vnic $more; do
       query_vendor "$id/$what" merged timeout -k 1 "$call_s" "$found" -i "$id" "-$what" -g
     done
   done

@@ -11,9 +11,7 @@ else section user 1 "user id $EUID has no name; add it to /etc/passwd, in a cont
 fi
 section uid 0 "$EUID"
 section home 0 "${HOME-}"
-# busybox and old versions of iproute2 have no -j
-if out=$(ip -j addr 2>/dev/null </dev/null); then section interfaces 0 "$out"
-else query interfaces ip addr; fi
+query interfaces ip addr
 content port_range /proc/sys/net/ipv4/ip_local_port_range
 content reserved_ports /proc/sys/net/ipv4/ip_local_reserved_ports
 section end 0 ''

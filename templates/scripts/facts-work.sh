@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Queries Python, Open MPI, disk and training code of the workload side.
-# Arguments: the interpreter, the path of the code or nothing. `b`: the cluster's folder.
+# Queries Python, Open MPI and disk of the workload side.
+# Argument: the interpreter. `b`: the cluster's folder.
 # shellcheck source=templates/scripts/sections.sh
 . sections.sh
 : "${b:?}"
@@ -39,13 +39,4 @@ else section place 1 "${USER:-this user} cannot write in ${b:-/}; is it mounted 
 # In a container it holds what the image and `run -e` set; not every user may read it.
 if { : </proc/1/environ; } 2>/dev/null; then section first_process 0 readable
 else section first_process 1 "$(id -un) may not read it: process 1 is of $(stat -c %U /proc/1)"; fi
-if [ -n "$2" ]; then
-  state=absent
-  if [ -e "$2" ]; then
-    state=unreadable
-    if [ -d "$2" ]; then [ -r "$2" ] && [ -x "$2" ] && state=readable
-    elif [ -r "$2" ]; then state=readable; fi
-  fi
-  section code 0 "$state"
-fi
 section end 0 ''

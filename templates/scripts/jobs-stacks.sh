@@ -2,8 +2,8 @@
 # Prints where each rank of a job on this node is. It pauses nothing and writes nothing.
 # Arguments: job folder, its python, seconds that py-spy may take for one attempt.
 # Prints for each rank `rank RANK PID STATE WCHAN` of its first thread, WCHAN being the kernel function
-# in which it waits, or -; `file` (what the number in the first argument of its system call stands
-# for); `command`; behind `=` its threads and its kernel stack, for people; where there is a py-spy,
+# in which it waits, or -; `command`; behind `=` its threads, what the number in the first argument of
+# its system call is as a file descriptor, and its kernel stack, for people; where there is a py-spy,
 # `spy` with its exit code, and behind `|` its output. Then `end`.
 job=$1 python=$2 limit=$3
 # shellcheck source=templates/scripts/rank-usage.sh

@@ -46,7 +46,8 @@ use_of_ranks() {
     [ "$up" != "$pid" ] || state[$number]=${states[$pid]}
   done
 }
-# Sets `sampled` to one line with what the ranks of the job in this folder use; starts no process.
+# Sets `sampled` to one line with the CPU time of the ranks of the job in this folder, in ms; starts
+# no process.
 sample() {
   local up number
   know_ranks events
@@ -54,7 +55,7 @@ sample() {
   read -r up _ </proc/uptime
   sampled="sample $up"
   for number in "${!used[@]}"; do
-    sampled+=" $number:${state[$number]-?}:${used[$number]}:${memory[$number]}"
+    sampled+=" $number:${used[$number]}"
   done
 }
 # rates EVENTS: prints for each rank that runs `use RANK STATE CPU SPAN MEMORY`: milliseconds of CPU

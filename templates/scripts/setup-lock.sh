@@ -2,7 +2,13 @@
 # Locks the cluster for the rest of this SSH session.
 # The lock lives as long as the SSH connection through which it was taken: a process that waits for
 # the end of this connection's sshd holds it. A killed ascendboot leaves no stale lock.
-# Arguments: those of setup-lock-take.sh; for how many seconds the other side may be silent.
+# One line in the file `lock` of the cluster's folder `b` names the holder; --break-lock ends the
+# process in its brackets.
+# Arguments: the holder; something where the lock is taken from another; for how many seconds the
+# other side may be silent.
+: "${b:?}"
+# shellcheck source=templates/scripts/processes.sh
+. processes.sh
 session=$$
 until [ "$session" -le 1 ]; do
   case $(cat "/proc/$session/comm" 2>/dev/null) in sshd*) break;; esac
@@ -10,8 +16,32 @@ until [ "$session" -le 1 ]; do
   session=${session:-0}
 done
 [ "$session" -gt 1 ] || { echo "this is not an SSH session" >&2; exit 1; }
-# shellcheck source=templates/scripts/setup-lock-take.sh
-. setup-lock-take.sh
+read_holder() { IFS= read -r -n 400 line <"$b/lock"; was=${line% (process *}; }
+break_lock() {
+  [[ $line =~ \(process\ ([0-9]+)\ ([0-9]+)\)$ ]] || return
+  local pid=${BASH_REMATCH[1]} since=${BASH_REMATCH[2]} signal
+  for signal in TERM KILL; do
+    read_stat "$pid" && [ "${fields[19]}" = "$since" ] || return
+    kill -"$signal" "$pid"
+    flock -w 3 9 && return
+  done
+}
+# shellcheck disable=SC2174
+mkdir -p -m 755 -- "$b" && exec 9>>"$b/lock" || exit 1
+free=locked
+flock -n 9 || {
+  free=waited
+  [ -z "$2" ] || { read_holder; break_lock; free="broke $was"; }
+  flock -w 3 9
+} || { read_holder; echo "held by $was"; exit 0; }
+[ "$b/lock" -ef /proc/$$/fd/9 ] || { echo "held by a reset that has just ended"; exit 0; }
+# Where others may write, it could lead to a file of the system, now or in a moment.
+[ ! -L "$b/lock" ] || { echo "$b/lock is a link, and not ascendboot's; remove it" >&2; exit 1; }
+# Who may read a file may lock it, for ever.
+chmod 600 /proc/$$/fd/9 || exit 1
+read_stat "$session"
+TZ=UTC printf '%s, since %(%Y-%m-%d %H:%M:%S UTC)T (process %s %s)' \
+  "$1" -1 "$session" "${fields[19]}" >/proc/$$/fd/9
 # sshd does not notice for hours that the other machine has vanished, but the kernel knows when the
 # last data came: a control machine that is there sends some every few seconds. The session is ended
 # with the lock, so that a machine that comes back finds no connection to go on with.

@@ -47,6 +47,7 @@ look() {
   [ -d "$b" ] && cd -- "$b" || return 0
   while IFS= read -r path; do [ -z "$path" ] || made[$path]=1; done 2>/dev/null <made
   while IFS= read -r -d '' path; do
+    [ "$path" != npu-network.before ] || continue  # kept until it is restored
     if [ -d "$path" ] && [ ! -L "$path" ] && is_our_folder "$path"; then empty+=("$path")
     elif [ -f "$path" ] && [ ! -L "$path" ] && is_ours "$path"; then ours+=("$path")
     else foreign+=("$path"); fi
@@ -91,10 +92,15 @@ take_back() {
 }
 look
 printf 'base %s\nours %s\n' "$b" "${#ours[@]}"
-if [ -d "$b" ] && [ "${#ours[@]} ${#empty[@]} ${#foreign[@]}" = '0 0 0' ]; then empty=(.); fi
+if [ -d "$b" ] && [ "${#ours[@]} ${#empty[@]} ${#foreign[@]}" = '0 0 0' ] && [ ! -e "$b/npu-network.before" ]; then
+  empty=(.)
+fi
 [ "${#empty[@]}" = 0 ] || echo empty
 for path in "${foreign[@]}"; do printf 'foreign %q\n' "$path"; done
 if find_sshd; then echo "sshd $sshd"; fi
+if [ "$side" = host ] && [ -e "$b/npu-network.before" ]; then
+  while IFS= read -r line; do echo "port $line"; done <"$b/npu-network.before"
+fi
 if [ "$side" = host ] && list_table; then
   echo "firewall inet $table"
   [ "$mode" != remove ] || "$nft" delete table inet "$table" 2>/dev/null ||

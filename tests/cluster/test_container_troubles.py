@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -11,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from ascendboot.lab.cluster import Lab
-from ascendboot.state import whoami
 from tests.cluster.operating import BASE, Operator
 from tests.needs import LONG
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -175,49 +171,6 @@ def test_item_16_a_login_that_fails_quotes_the_log_of_the_clusters_sshd(operator
         [told] = [detail for detail in ended.details("failed") if "could not log in" in detail]
         assert told.startswith("lab-2: could not log in from lab-1: ")
         assert f'its sshd.log says "{NO_SHELL}"' in told
-
-
-IS_FREE = f"flock -n {BASE}/lock echo free || echo held by $(cat {BASE}/lock)"
-
-
-@LONG
-def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
-    operator: Operator,
-) -> None:
-    """The lock on the server is in the user's folder, unless the user is root."""
-    words = ("setup", "--inventory", str(operator.lab.inventory), "--json")
-    killed = operator.start(*words)
-    wait_until(lambda: operator.inside("lab-1", IS_FREE).startswith("held by run "))
-    killed.die()
-    wait_until(lambda: operator.inside("lab-1", IS_FREE) == "free\n")
-    # Only reads: whoever tried the lock could be in the way of setup.
-    watch = (
-        f'old=$(cat {BASE}/lock); until now=$(cat {BASE}/lock); [ -n "$now" ] && '
-        '[ "$now" != "$old" ]; do sleep 0.02; done; echo "$now" >/tmp/holder'
-    )
-    operator.sh("lab-1", f"podman exec --detach rec-sdk bash -c {shlex.quote(watch)}")
-    operator.setup(exits=0)
-    holder = operator.inside("lab-1", "cat /tmp/holder")
-    assert re.fullmatch(rf"run \S+ of {re.escape(whoami())}, since .*\n", holder)
-    assert operator.inside("lab-1", IS_FREE) == "free\n"
-
-    hold = f"echo run 7 of someone >{BASE}/lock; exec flock {BASE}/lock sleep 1000"
-    operator.sh("lab-1", f"podman exec --detach rec-sdk bash -c '{hold}'")
-    held = (
-        "lab-1: could not lock the cluster: another setup or reset holds it: run 7 of someone; wait"
-    )
-    refused, reset = operator.setup(), operator.call("reset", "--yes", "--json")
-    assert (refused.code, reset.code) == (1, 1)
-    [by_setup], [by_reset] = refused.details("failed"), reset.details("failed")
-    assert (
-        by_setup
-        == by_reset
-        == held + (" until it has ended, or take the lock from it with --break-lock")
-    )
-    operator.inside("lab-1", "pkill -f 'sleep 100[0]'")
-    again = operator.setup()
-    assert (again.code, again.outcomes("changed")) == (0, [])
-    operator.call("reset", "--yes", exits=0)
 
 
 NO_CONTAINER = ("  container: rec-sdk\n", "")

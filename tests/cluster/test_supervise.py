@@ -242,22 +242,16 @@ def test_a_node_is_quarantined_and_released_while_its_job_runs(operator: Operato
     assert any("lab-3:5 | generation 1\n" in line for line in job.out)
     follower = operator.start("events", "--follow")
     quarantined = operator.call("quarantine", "lab-3", "--reason", "loud")
-    assert quarantined.out == (
-        "quarantined lab-3: generation 1 ends, the next one starts on lab-[1-2]\n"
-    ), quarantined.err
+    assert quarantined.out == "quarantined lab-3\n", quarantined.err
     assert any("lab-2:3 | generation 2\n" in line for line in job.out)
     state = operator.call("status", "--json").json["supervision"]
     assert (state["generation"], state["members"]) == (2, ["lab-1", "lab-2"])
     assert state["nodes"]["lab-3"] == {"status": "quarantined", "reason": "loud"}
     released = operator.call("release", "lab-3")
-    assert released.out == (
-        "released lab-3: generation 2 ends at its next checkpoint; then lab-[1-3]; checkpoints are"
-        " on local disks: first copy the newest one to the nodes that lack it, or the job begins at"
-        " an older step\n"
-    ), released.err
+    assert released.out == "released lab-3\n", released.err
     operator.on_all("touch /var/lib/finish")
     err = job.end(exits=0, timeout_s=60).err
-    assert "quarantined lab-3: generation 1 ends" in err
+    assert "quarantined lab-3" in err.splitlines()
     assert re.search(r"^  g2  \|.*=\| .* lab-\[1-2\] the job has completed$", err, re.MULTILINE)
     told = follower.end(exits=0, timeout_s=10).out
     shown = [line.split(" ", 1)[1] for line in told.splitlines()]

@@ -55,6 +55,10 @@ def test_ranks_follow_the_cables_from_setup_to_the_job(inventory: tuple[Operator
     ]
     shown = operator.call("topology.show", "--json", inventory=path)
     assert [node["node"] for node in shown.json["nodes"]] == ["lab-1", "lab-3", "lab-2"]
+    plain = operator.inventory("plain.yaml", topology={"shape": "chain"})
+    seen = operator.call("topology.show", "--lldp", inventory=plain).out.splitlines()
+    assert seen[0] == words
+    assert seen[-1] == "seen by LLDP; to use it, state `topology: {leaves: lldp}` and run setup"
     plan = operator.call("train", "tells.py", "--plan")
     assert words in plan.out.splitlines()
     job = operator.call("train", "tells.py", exits=0)

@@ -31,7 +31,7 @@ from ascendboot.setup.verify import Expectation
 from ascendboot.transport.api import Command, HostSide, Transport
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import asdict, replace
-from tests.fake_transport import Answer, FakeTransport, Rule
+from tests.fake_transport import Answer, FakeTransport, Rule, framed
 from tests.unit.checks import well
 
 BASE = "/var/lib/ascendboot/lab"
@@ -74,6 +74,8 @@ class SimulatedNode:
     has_one_session: bool = False
     jobs: str = "end\n"
     """The answer about its jobs."""
+    ports: dict[int, dict[str, str]] = field(default_factory=dict)
+    """What is set on the network ports of its NPUs, which is also in its hccn.conf."""
 
     def __post_init__(self) -> None:
         self.reconnect()
@@ -99,7 +101,7 @@ class SimulatedNode:
         kept = self.transport.files if hasattr(self, "transport") else {}
         self.transport = FakeTransport(
             f"lab-{self.number}",
-            rules=(self._answer, self.rule),
+            rules=(self._answer, self._of_ports, self.rule),
             files=kept,
             has_one_session=self.has_one_session,
         )
@@ -140,6 +142,26 @@ class SimulatedNode:
             case _:
                 return None
         return Answer()
+
+    def _of_ports(self, command: Command) -> Answer | str | None:
+        if command.purpose == "query the NPUs":
+            return Answer(framed(self._ports()))
+        if command.purpose != "set the network of the NPUs":
+            return None
+        form = r"^hccn_tool -i (\d+) -(\w+) -s \S+ (\S+)(?: netmask)?( \S+)?$"
+        for device_id, what, *values in re.findall(form, command.stdin.decode(), re.MULTILINE):
+            self.ports[int(device_id)][what] = "".join(values)
+        return Answer()
+
+    def _ports(self) -> dict[str, str]:
+        sections, conf = {"hccn_tool": "/usr/bin/hccn_tool"}, []
+        for device_id, port in self.ports.items():
+            ip, mask = port["ip"].split()
+            sections[f"{device_id}/ip"] = f"ipaddr:{ip}\nnetmask:{mask}"
+            sections[f"{device_id}/gateway"] = f"default gateway:{port['gateway']}, Iface:eth0"
+            values = {"address": ip, "netmask": mask, "gateway": port["gateway"]}
+            conf += [f"{name}_{device_id}={value}" for name, value in values.items()]
+        return {**sections, "hccn_conf": "\n".join(conf)}
 
     def _own(self, *, with_nft: bool) -> str:
         lines = [f"base {BASE}"]
@@ -238,8 +260,8 @@ class Simulation:
     def _query(self, transport: Transport, queries: Mapping[str, Any]) -> dict[str, Any]:
         facts = self.facts[transport.node]
         known = {name: value for name, value in asdict(facts).items() if name != "node"}
-        own = queries["own"]
-        return {**known, "own": answer_to(own, transport.run(own.command))}
+        asked = {name: queries[name] for name in ("own", "ports") if name in queries}
+        return {**known, **{n: answer_to(q, transport.run(q.command)) for n, q in asked.items()}}
 
     def _connect(
         self, nodes: Sequence[Node]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ascendboot.facts.installed import _certificate
-from ascendboot.facts.query import Answered, Clock
 from ascendboot.model.cluster import Trust
 from ascendboot.model.files import Control
 from ascendboot.model.report import Outcome, Report
@@ -164,28 +163,6 @@ def test_a_lost_ca_is_reported_in_the_plan_and_replaced_everywhere() -> None:
     cluster.authority = authority("second")
     assert changed(cluster.walk()) == changed(plan, Outcome.WOULD_CHANGE)
     assert changes(cluster.walk()) == []
-
-
-@pytest.mark.parametrize(
-    ("offset_s", "says"),
-    [
-        (-400.0, "a certificate made now is not valid yet on lab-2, whose clock is 400 s behind"),
-        (86400.0 * 301, "a certificate made now soon expires on lab-2, whose clock is 301 days"),
-    ],
-)
-def test_a_clock_outside_a_new_certificate_s_validity_blocks_setup(
-    offset_s: float, says: str
-) -> None:
-    cluster = Simulation.of(2, trust="ca")
-    cluster.change("lab-2", clock=Answered(Clock(offset_s=offset_s, uncertainty_s=0.01)))
-    report = cluster.walk()
-    assert report.exit_code == 1
-    blocked = changes(report, Outcome.BLOCKED)
-    assert {node for node, _, _ in blocked} == {"lab-1", "lab-2"}
-    assert all(says in detail for _, _, detail in blocked)
-    assert not any(
-        n.transport.files.keys() & {f"{BASE}/{c}" for c in CERTIFICATES} for n in cluster.nodes
-    )
 
 
 def control(name: str, *known: str) -> Control:

@@ -43,7 +43,7 @@ def test_no_tool_is_busy_silent_or_fails(found: Found) -> None:
 
 
 def test_the_npus_and_their_networks_are_read(found: Found) -> None:
-    names = ("npus", "npu_list", "device_networks", "hccn_conf")
+    names = ("npus", "device_networks", "hccn_conf")
     missing = {
         node: why
         for node, answers in found.items()

@@ -94,9 +94,6 @@ class LocalTransport:
             duration_s=time.monotonic() - began,
         )
 
-    def hold(self, command: Command) -> Result:
-        raise NotImplementedError
-
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> LocalStream:
         self.streams.append(LocalStream((*self.way, *command.argv), on_bytes))
         return self.streams[-1]

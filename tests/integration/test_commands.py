@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 from pathlib import Path, PurePosixPath
@@ -114,7 +113,6 @@ def test_what_start_up_files_print_is_tolerated(transport: SshTransport, server:
     (server.home / ".bashrc").write_text("echo Welcome to node 1; echo oh >&2; printf 'no newline'")
     assert transport.run(read("echo", "x")).text == "x\n"
     assert transport.run(bash("echo x")).text == "x\n"
-    assert transport.hold(bash("echo x; cat")).text == "x\n"
 
 
 @needs_bash
@@ -165,41 +163,6 @@ def test_a_reply_that_does_not_end_is_given_up(
     os.kill(int(pid_file.read_text()), 9)
 
 
-def test_holding_lasts_until_the_close(transport: SshTransport, server: Sshd) -> None:
-    end = server.folder / "ended"
-    held = transport.hold(bash(f"echo held by me; echo more; cat >/dev/null; echo >{end}"))
-    assert (held.exit_code, held.text) == (0, "held by me\n")
-    assert transport.run(read("echo", "meanwhile")).text == "meanwhile\n"
-    assert not end.exists()
-    transport.close()
-    wait_until(end.exists)
-
-
-def test_a_hold_that_fails_returns_code_and_stderr(transport: SshTransport) -> None:
-    result = transport.hold(bash("echo taken by another >&2; exit 3"))
-    assert (result.exit_code, result.stdout, result.error_text) == (3, b"", "taken by another")
-
-
-def test_a_hold_without_output_times_out(
-    transport: SshTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ascendboot.transport.login_session._MARGIN_S", 2.5)
-    with pytest.raises(CommandError) as caught:
-        transport.hold(bash("cat", timeout_s=0.5))
-    said = r"n1: could not try it: a script printed nothing within \d+ s; "
-    assert re.fullmatch(said + re.escape(HANGS), str(caught.value))
-    with pytest.raises(CommandError) as caught:
-        transport.hold(bash("kill -9 $$"))
-    assert str(caught.value) == (
-        "n1: could not try it: a script was killed; is the node short of memory? Run again"
-    )
-
-
-def test_a_hold_that_is_killed_is_a_lost_connection(transport: SshTransport, server: Sshd) -> None:
-    with pytest.raises(UnreachableError, match=r"could not try it: the connection was lost"):
-        transport.hold(bash(f"{server.kill_sessions()}; cat"))
-
-
 @pytest.mark.parametrize("most", [1, 2])
 def test_hostile_16_a_server_that_opens_one_session_is_known_by_the_first(
     bench: Bench, most: int
@@ -213,7 +176,7 @@ def test_hostile_16_a_server_that_opens_one_session_is_known_by_the_first(
 
 def test_a_server_with_one_session_is_explained(bench: Bench) -> None:
     transport = bench.open(bench.node(bench.server("MaxSessions 1")))
-    transport.hold(bash("echo held; cat"))
+    transport.stream(bash("echo open; cat"), lambda _: None)
     with pytest.raises(UnreachableError, match=r"no further session.*raise MaxSessions"):
         transport.run(read("true"))
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import NodeError
-from ascendboot.facts.query import Answer, Answered, answer_to
+from ascendboot.facts.query import Answer, Answered, Unanswered, answer_to
 from ascendboot.setup.lock import Lock, locks
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.connection import Keepalive
 from ascendboot.transport.guard import Fence, Guarded
 from ascendboot.transport.login_session import SshTransport
-from tests.integration.real_sshd import Bench
+from tests.integration.real_sshd import Bench, Sshd
 from tests.unit.checks.well import value
 from tests.waiting import wait_until
 
@@ -53,17 +53,19 @@ class Taken:
     lock: Answer[Lock]
 
 
-@pytest.fixture(params=["on the server", "in a container"])
-def take(request: pytest.FixtureRequest, bench: Bench, cluster: str) -> Callable[..., Taken]:
-    node = bench.node(bench.server())
+@pytest.fixture
+def server(bench: Bench) -> Sshd:
+    return bench.server()
+
+
+@pytest.fixture
+def take(bench: Bench, server: Sshd, cluster: str) -> Callable[..., Taken]:
+    node = bench.node(server)
 
     def take(who: str, keepalive: Keepalive = THERE, *, breaks: bool = False) -> Taken:
         transport = bench.open(node, keepalive=keepalive)
         wish = locks(cluster, who, breaks=breaks, silent_s=2)
-        if request.param == "on the server":
-            fact, result = wish.on_host, transport.run(wish.on_host.command)
-        else:
-            fact, result = wish.inside, transport.hold(wish.inside.command)
+        fact, result = wish.on_host, transport.run(wish.on_host.command)
         fence = Fence(fact.command, wish.still_held, 3600.0)
         fence.held_by(transport)
         fence.answered(result)
@@ -102,3 +104,30 @@ def test_hostile_12_a_lock_that_is_broken_says_whose_it_was_and_stops_its_holder
     with pytest.raises(NodeError, match="the connection that held it has ended"):
         first.other.run(WRITE)
     assert second.other.run(WRITE).as_expected
+
+
+@pytest.fixture
+def lock_file(server: Sshd, cluster: str) -> Path:
+    own = Path("/var/lib") if os.geteuid() == 0 else server.home
+    folder = own / ("ascendboot" if os.geteuid() == 0 else ".ascendboot") / cluster
+    folder.mkdir(parents=True)
+    return folder / "lock"
+
+
+def test_nobody_else_may_open_the_lock(take: Callable[..., Taken], lock_file: Path) -> None:
+    """Who can read it can lock it and so block every setup."""
+    lock_file.touch(0o644)
+    assert take("ann").lock == Answered(Lock())
+    assert lock_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_that_is_a_link_is_not_written_to(
+    take: Callable[..., Taken], lock_file: Path, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious\n")
+    lock_file.symlink_to(victim)
+    answer = take("ann").lock
+    assert isinstance(answer, Unanswered)
+    assert "is a link" in answer.message
+    assert victim.read_text() == "precious\n"

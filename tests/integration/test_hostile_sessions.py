@@ -65,15 +65,6 @@ def test_item_03_a_silent_session_is_not_lost(bench: Bench) -> None:
     assert transport.run(bash("sleep 4; echo late")).text == "late\n"
 
 
-def test_item_03_held_commands_get_keepalives(bench: Bench) -> None:
-    server = bench.server()
-    transport = bench.open(bench.node(server), keepalive=SOON)
-    heard = server.folder / "heard"
-    transport.hold(bash(f"echo held; while read -r _; do echo >>{heard}; done"))
-    wait_until(lambda: heard.exists() and len(heard.read_text()) > 3)
-    assert set(heard.read_text()) == {"\n"}
-
-
 def test_item_03_a_job_is_followed_by_sessions_that_are_named_where_they_freeze(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,34 +104,40 @@ def test_a_limit_ends_what_runs_inside(box: Box) -> None:
     assert after.text == "on\n"
 
 
-def test_holding_and_following_end_with_the_host_side(box: Box) -> None:
-    inside = box.inside()
+@pytest.fixture
+def followed(box: Box) -> tuple[SshTransport, Path]:
+    """A container in which a command is followed, and the file that it makes when it ends."""
+    inside, end = box.inside(), box.server.folder / "closed"
     heard: list[bytes] = []
-    held = inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
-    inside.stream(bash(f"echo heard; cat; touch '{box.server.folder}/closed'"), heard.append)
-    assert held.text == "held\n"
+    inside.stream(bash(f"echo heard; cat; touch '{end}'"), heard.append)
     wait_until(lambda: b"".join(heard) == b"heard\n")
+    return inside, end
+
+
+def test_following_ends_with_the_host_side(box: Box, followed: tuple[SshTransport, Path]) -> None:
+    inside, end = followed
     box.host.close()
-    wait_until((box.server.folder / "let_go").exists)
-    wait_until((box.server.folder / "closed").exists)
+    wait_until(end.exists)
     with pytest.raises(UnreachableError, match="the connection was lost: it was closed"):
         inside.run(read("true"))
 
 
-def test_closing_the_inside_leaves_the_host_side_open(box: Box) -> None:
-    inside = box.inside()
-    inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
+def test_closing_the_inside_leaves_the_host_side_open(
+    box: Box, followed: tuple[SshTransport, Path]
+) -> None:
+    inside, end = followed
     inside.close()
-    wait_until((box.server.folder / "let_go").exists)
+    wait_until(end.exists)
     assert box.host.run(read("echo", "open")).text == "open\n"
 
 
-def test_a_lost_connection_ends_commands_in_the_container(box: Box) -> None:
-    inside = box.inside()
-    inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
+def test_a_lost_connection_ends_commands_in_the_container(
+    box: Box, followed: tuple[SshTransport, Path]
+) -> None:
+    inside, end = followed
     with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
         inside.run(bash(f"{box.server.kill_sessions()}; sleep 60"))
-    wait_until((box.server.folder / "let_go").exists)
+    wait_until(end.exists)
 
 
 NO_BASH = 'OCI runtime exec failed: exec: "bash": executable file not found in $PATH: unknown'

@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from signal import SIGTERM
-from statistics import median
 from typing import Any, TypeAlias
 
-from ascendboot.checks.finding import Finding, Findings, Level, error, grouped, warning
+from ascendboot.checks.finding import Finding, Findings, Level, error, grouped
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.jobs.start import not_started_anywhere
 from ascendboot.launch.plan import rank_log
@@ -57,8 +56,6 @@ class RankNotes(Value, kw_only=True):
     """What all ranks sent to this one, in the order of the collective."""
     wrong: tuple[float, ...] = ()
     """Place, value and right value of the first wrong number of the sum."""
-    clock: float | None = None
-    """The time of its node just after the sum."""
     failed: str = ""
     """Why it gave up, in the stage `at`."""
     after_s: float = 0.0
@@ -255,8 +252,6 @@ def nodes_of(ranks: Collection[int], slots: Sequence[Slot]) -> tuple[str, ...]:
 _LISTS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 _SHOWN = 12
 _LONG = 60
-CLOCK_S = 5.0
-"""More than a busy node takes to read its clock once the sum is there."""
 
 _REMEDIES = {
     "preflight-place": "See what sets it on that node, and whether all its ranks run in one place",
@@ -295,7 +290,6 @@ def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
         for ranks, remarks in alike.items():
             text = f"{ranks_shown(ranks, slots)}: {'; '.join(remarks)}"
             yield Finding(id_, level, nodes_of(ranks, slots), text, _REMEDIES[id_])
-    yield from _clocks(slots, notes)
 
 
 def _misplaced(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
@@ -427,16 +421,3 @@ def _printable(value: str) -> str:
     words = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in printable)
     words = words if len(words) <= 2 * _LONG else f"{words[: 2 * _LONG]}…"
     return words if words and " " not in words else f'"{words}"'
-
-
-def _clocks(slots: Sequence[Slot], notes: Notes) -> Findings:
-    """Nodes whose clock showed another time when all ranks had the sum."""
-    clocks = ((slots[rank].node.name, own.clock) for rank, own in notes.items())
-    times = grouped((node, clock) for node, clock in clocks if clock is not None)
-    of_node = {node: min(of_ranks) for node, of_ranks in times.items()}
-    for node, clock in of_node.items():
-        off = clock - median(of_node.values())
-        if abs(off) > CLOCK_S:
-            how = f"{abs(off):.0f} s {'ahead' if off > 0 else 'behind'}"
-            text = f"the clock of its ranks is {how}, when all nodes have the sum"
-            yield warning("preflight-clock", (node,), text, "Set the time from one source")

@@ -9,16 +9,8 @@ from contextlib import suppress
 from itertools import combinations
 from typing import Final
 
+from ascendboot.checks.collective import node_check
 from ascendboot.checks.collective.findings import Notes, nodes_of, ranks_shown
-from ascendboot.checks.collective.node_check import (
-    FAR_TOO_SLOW,
-    SLOW,
-    EndedError,
-    NodeCheck,
-    Start,
-    round_of,
-    slow_ones,
-)
 from ascendboot.checks.finding import Finding, Findings, devices, error, grouped, warning
 from ascendboot.errors import UsageError
 from ascendboot.jobs.error_codes import known_words
@@ -90,7 +82,7 @@ class HcclPlan(Value):
         return cls(operation, numbers[0], numbers[-1], rate, names, frozenset(ids))
 
 
-class HcclTest(NodeCheck, kw_only=True):
+class HcclTest(node_check.NodeCheck, kw_only=True):
     """What the tool measured so far."""
 
     rows: Sequence[tuple[int, float, str]] = ()
@@ -111,12 +103,12 @@ class HcclTest(NodeCheck, kw_only=True):
 
 
 def check_hccl(
-    request: LaunchRequest, start: Start, wanted: HcclPlan, before: Mapping[str, float]
+    request: LaunchRequest, start: node_check.Start, wanted: HcclPlan, before: Mapping[str, float]
 ) -> HcclTest:
     """Run the tool on pairs of devices of each node, then on all, unless a device failed."""
     check, slots = HcclTest(before=before), request.placement.slots
     words = (str(request.mpirun), wanted.operation, str(wanted.least), str(wanted.most))
-    with suppress(EndedError):  # the findings have the reason
+    with suppress(node_check.EndedError):  # the findings have the reason
         check.findings += _pairs(request.placement, check, start, words)
         if not any(finding.level == "error" for finding in check.findings):
             notes, report = start(("whole", *words))
@@ -139,13 +131,15 @@ def pairings(placement: Placement) -> list[list[tuple[int, int]]]:
     return [found[way] for way in sorted(found, key=lambda way: (-len(found[way]), way))[:2]]
 
 
-def _pairs(placement: Placement, check: HcclTest, start: Start, words: tuple[str, ...]) -> Findings:
+def _pairs(
+    placement: Placement, check: HcclTest, start: node_check.Start, words: tuple[str, ...]
+) -> Findings:
     """Test pairs, in a second way if one of them is bad, and find the devices that are bad."""
     slots, bad = placement.slots, dict[tuple[int, int], str | float]()
     partners: dict[int, list[tuple[int, int]]] = {}
     for pairs in pairings(placement):
         places = [[(r, slots[r].device_id, slots[r].local_rank) for r in pair] for pair in pairs]
-        results = round_of(slots, check, start, ("pairs", *words, json.dumps(places)))
+        results = node_check.round_of(slots, check, start, ("pairs", *words, json.dumps(places)))
         found = dict[tuple[int, int], str | float]()
         for pair in pairs:
             own = results[pair[0]]
@@ -156,7 +150,9 @@ def _pairs(placement: Placement, check: HcclTest, start: Start, words: tuple[str
             for rank in pair:
                 partners.setdefault(rank, []).append(pair)
         bad |= {pair: why for pair, why in found.items() if isinstance(why, str)}
-        bad |= slow_ones({pair: rate for pair, rate in found.items() if isinstance(rate, float)})
+        bad |= node_check.slow_ones(
+            {pair: rate for pair, rate in found.items() if isinstance(rate, float)}
+        )
         if not bad:
             return
     guilty = [r for r, own in partners.items() if len(own) > 1 and all(pair in bad for pair in own)]
@@ -177,7 +173,7 @@ def _of_bad(slots: tuple[Slot, ...], how: str, result: str | float) -> Finding:
         known = known_words(result)
         text = f"{who}: HCCL Test failed: {result}{f' ({known.meaning})' if known else ''}"
         return error("hccl-test-failed", (node,), text, remedy)
-    made = error if result > FAR_TOO_SLOW else warning
+    made = error if result > node_check.FAR_TOO_SLOW else warning
     text = f"{who}: slow in HCCL Test, {1 / result:.0%} of the median of all pairs"
     return made("hccl-test-slow", (node,), text, remedy)
 
@@ -203,7 +199,7 @@ def _of_whole(
         if floor is not None and check.peak < floor:
             text += f"{floor:g} GB/s are expected"
             yield error("hccl-test-slow", names, text, remedy)
-        elif best > SLOW * check.peak:
-            made = error if best > FAR_TOO_SLOW * check.peak else warning
+        elif best > node_check.SLOW * check.peak:
+            made = error if best > node_check.FAR_TOO_SLOW * check.peak else warning
             text += f"{best:.4g} in the best run of these devices"
             yield made("hccl-test-slow", names, text, remedy)

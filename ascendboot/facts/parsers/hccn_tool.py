@@ -9,15 +9,7 @@ from collections.abc import Mapping
 from time import strptime
 
 from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.parsers.base import (
-    Line,
-    ToolBusyError,
-    around,
-    lines_of,
-    only_line,
-    some_lines,
-    within,
-)
+from ascendboot.facts.parsers import base
 from ascendboot.value import Value
 
 # Grammar from hicann/driver `hccn_tool/cfg.c`: `name_ID=value`; the first of equal keys counts;
@@ -30,20 +22,26 @@ _SHORTEST = 3
 
 def parse_conf(text: str) -> dict[int, str]:
     """The address that the file gives to each device, by physical id."""
-    addresses: dict[int, str] = {}
-    for line in lines_of(text):
+    return {id_: each["address"] for id_, each in parse_settings(text).items() if "address" in each}
+
+
+def parse_settings(text: str) -> dict[int, dict[str, str]]:
+    """What the file gives to each device, by physical id and name."""
+    devices: dict[int, dict[str, str]] = {}
+    for line in base.lines_of(text):
         if line.text.startswith("#") or len(line.text) < _SHORTEST:
             continue
         match = _ENTRY.fullmatch(line.text.rstrip())
         if match is None:
             raise line.not_understood(FILE, "NAME_ID=VALUE")
+        value = match[3]
         if match[1] == "address":
-            address = _address(match[3], line, FILE, "an IP address")
-            addresses.setdefault(int(match[2]), address)
-    return addresses
+            value = _address(value, line, FILE, "an IP address")
+        devices.setdefault(int(match[2]), {}).setdefault(match[1], value)
+    return devices
 
 
-def _address(value: str, line: Line, tool: str, expected: str) -> str:
+def _address(value: str, line: base.Line, tool: str, expected: str) -> str:
     try:
         return str(ipaddress.ip_address(value))
     except ValueError:
@@ -90,13 +88,13 @@ def refuse_failure(text: str, tool: str) -> None:
     """Raises the failure that the tool reports, if any: ToolBusyError or HccnToolError."""
     failure = _failure_in(text)
     if failure:
-        kind = ToolBusyError if failure.startswith(_BUSY) else HccnToolError
+        kind = base.ToolBusyError if failure.startswith(_BUSY) else HccnToolError
         raise kind(f"{tool}: {failure}")
 
 
 def _failure_in(text: str) -> str:
     """The first line that reports a failure; empty without one."""
-    lines = (line.text.strip() for line in lines_of(text))
+    lines = (line.text.strip() for line in base.lines_of(text))
     return next((x for x in lines if x.startswith(_FAILURES) or _LOADER.match(x)), "")
 
 
@@ -110,6 +108,7 @@ KNOWN_LINES = {
     "stat": re.compile(r"\s*(?:packet statistics:|[a-z][a-z0-9_]*:)"),
     "gateway": re.compile(r"\s*(?:default )?gateway:"),
     "netdetect": re.compile(r"\s*netdetect addr"),
+    "mtu": re.compile(r"\s*mtu:"),
 }
 """The beginnings of an answer's lines, by query."""
 _IP_EXPECTED = "ipaddr:ADDRESS and netmask:MASK"
@@ -133,7 +132,7 @@ def parse_ip(text: str, tool: str = "hccn_tool -ip -g") -> tuple[DeviceAddress, 
     if _failure_in(text).startswith(_NO_IP):
         return ()
     refuse_failure(text, tool)
-    lines = within(lines_of(text), KNOWN_LINES["ip"])
+    lines = base.within(base.lines_of(text), KNOWN_LINES["ip"])
     addresses = []
     for first, second in zip(lines[::2], (*lines[1::2], None), strict=False):
         ip = _value(first, "ipaddr", tool)
@@ -143,7 +142,7 @@ def parse_ip(text: str, tool: str = "hccn_tool -ip -g") -> tuple[DeviceAddress, 
     return tuple(addresses)
 
 
-def _value(line: Line, key: str, tool: str) -> str:
+def _value(line: base.Line, key: str, tool: str) -> str:
     # Split at the first colon: an IPv6 address has more of them.
     name, _, value = line.text.strip().partition(":")
     if name != key:
@@ -155,7 +154,7 @@ def parse_link(text: str, tool: str = "hccn_tool -link -g") -> bool:
     """Whether the link is up."""
     refuse_failure(text, tool)
     expected = "link status: UP or DOWN"
-    line = only_line(text, tool, expected, KNOWN_LINES["link"])
+    line = base.only_line(text, tool, expected, KNOWN_LINES["link"])
     return line.match(_LINK, tool, expected)[1] == "UP"
 
 
@@ -163,7 +162,7 @@ def parse_vnic(text: str, tool: str = "hccn_tool -vnic -g") -> str:
     """The address of a device inside its super pod (A3)."""
     refuse_failure(text, tool)
     address = None
-    for line in within(lines_of(text), KNOWN_LINES["vnic"]):
+    for line in base.within(base.lines_of(text), KNOWN_LINES["vnic"]):
         match = line.match(_VNIC, tool, _VNIC_EXPECTED)
         if match[1] == "ipaddr":
             address = _address(match[2], line, tool, _VNIC_EXPECTED)
@@ -175,9 +174,9 @@ def parse_vnic(text: str, tool: str = "hccn_tool -vnic -g") -> str:
 def parse_tls(text: str, tool: str = "hccn_tool -tls -g") -> bool:
     """Whether TLS is switched on."""
     refuse_failure(text, tool)
-    lines = some_lines(text, tool, _TLS_EXPECTED)
+    lines = base.some_lines(text, tool, _TLS_EXPECTED)
     # The description of a certificate may follow, so `within` finds only the begin.
-    first = lines.index(within(lines, KNOWN_LINES["tls"])[0])
+    first = lines.index(base.within(lines, KNOWN_LINES["tls"])[0])
     switch = lines[first].match(_TLS, tool, _TLS_EXPECTED)
     for line in lines[first + 1 :]:
         if not _CERTIFICATE.fullmatch(line.text):
@@ -205,6 +204,7 @@ _LINK_STAT_EXPECTED = "[devid N] with current time, link up count, link change r
 _COUNTER = re.compile(r"([a-z][a-z0-9_]{0,63}):\s*([0-9]{1,20})")
 _STAT_EXPECTED = "packet statistics:, then NAME:NUMBER, each name once"
 _GATEWAY = re.compile(r"(?:default gateway:\s*([^\s,]+), Iface:\s*\S+|gateway:\s*(\S+))")
+_MTU = re.compile(r"mtu:\s*([0-9]{1,5})")
 _NETDETECT = re.compile(r"netdetect addr(?:ess)?:\s*(\S*)")
 
 
@@ -212,7 +212,7 @@ def parse_net_health(text: str, tool: str = "hccn_tool -net_health -g") -> str:
     """The word of `NET_HEALTH` that the device reports; older drivers print `Socket failed`."""
     refuse_failure(text, tool)
     expected = f"net health status: {', '.join(NET_HEALTH)}"
-    line = only_line(_OLDER.sub(r"\1", text), tool, expected, KNOWN_LINES["net_health"])
+    line = base.only_line(_OLDER.sub(r"\1", text), tool, expected, KNOWN_LINES["net_health"])
     return line.match(_NET_HEALTH, tool, expected)[1]
 
 
@@ -236,7 +236,7 @@ class LinkHistory(Value):
 def parse_link_stat(text: str, tool: str = "hccn_tool -link_stat -g") -> LinkHistory:
     """The history of a link."""
     refuse_failure(text, tool)
-    lines = some_lines(text, tool, _LINK_STAT_EXPECTED, KNOWN_LINES["link_stat"])
+    lines = base.some_lines(text, tool, _LINK_STAT_EXPECTED, KNOWN_LINES["link_stat"])
     found = [line.match(_OF_DEVICE, tool, _LINK_STAT_EXPECTED) for line in lines]
     words = [match[2].rstrip() for match in found]
     heads = [re.sub(r"\s*:$", "", each) for each in words]
@@ -258,7 +258,7 @@ def parse_link_stat(text: str, tool: str = "hccn_tool -link_stat -g") -> LinkHis
     return LinkHistory(counts["up"], counts.get("down"), tuple(changes))
 
 
-def _seconds(text: str, line: Line, tool: str) -> int:
+def _seconds(text: str, line: base.Line, tool: str) -> int:
     try:
         return timegm(strptime(text.strip(), _TIME))
     except ValueError:
@@ -268,7 +268,7 @@ def _seconds(text: str, line: Line, tool: str) -> int:
 def parse_stat(text: str, tool: str = "hccn_tool -stat -g") -> Mapping[str, int]:
     """The packet counters of a device by the tool's names, which depend on the driver."""
     refuse_failure(text, tool)
-    heading, *lines = some_lines(text, tool, _STAT_EXPECTED, KNOWN_LINES["stat"])
+    heading, *lines = base.some_lines(text, tool, _STAT_EXPECTED, KNOWN_LINES["stat"])
     if heading.text.strip() != "packet statistics:":
         raise heading.not_understood(tool, _STAT_EXPECTED)
     counters: dict[str, int] = {}
@@ -288,7 +288,7 @@ def parse_gateway(text: str, tool: str = "hccn_tool -gateway -g") -> str | None:
         return None
     refuse_failure(text, tool)
     expected = "default gateway:ADDRESS, Iface:NAME"
-    line = only_line(text, tool, expected, KNOWN_LINES["gateway"])
+    line = base.only_line(text, tool, expected, KNOWN_LINES["gateway"])
     match = line.match(_GATEWAY, tool, expected)
     return _address(match[1] or match[2], line, tool, expected)
 
@@ -297,10 +297,18 @@ def parse_netdetect(text: str, tool: str = "hccn_tool -netdetect -g") -> str | N
     """The address that the device pings to find its network health; None: none is set."""
     refuse_failure(text, tool)
     expected = "netdetect addr: ADDRESS"
-    line = only_line(text, tool, expected, KNOWN_LINES["netdetect"])
+    line = base.only_line(text, tool, expected, KNOWN_LINES["netdetect"])
     value = line.match(_NETDETECT, tool, expected)[1]
     address = _address(value, line, tool, expected) if value else ""
     return None if address in ("", "0.0.0.0", "::") else address  # noqa: S104 - no interface
+
+
+def parse_mtu(text: str, tool: str = "hccn_tool -mtu -g") -> int:
+    """The MTU of the port."""
+    refuse_failure(text, tool)
+    expected = "mtu:BYTES"
+    line = base.only_line(text, tool, expected, KNOWN_LINES["mtu"])
+    return int(line.match(_MTU, tool, expected)[1])
 
 
 # The form is that of lldptool (open-lldp): a heading per TLV, its values indented below.
@@ -338,7 +346,7 @@ def parse_lldp(text: str, tool: str = "hccn_tool -lldp -g") -> LldpNeighbour:
     The vendor documents no form; a sample is `tests/data/hccn_tool-lldp/910B/usual.txt`.
     """
     refuse_failure(text, tool)
-    lines = within(some_lines(text, tool, _LLDP_EXPECTED), _TLV)
+    lines = base.within(base.some_lines(text, tool, _LLDP_EXPECTED), _TLV)
     found: dict[str, str] = {}
     heading = ""
     for line in lines:
@@ -406,8 +414,8 @@ class Ping(Value):
 
 def parse_ping(text: str, tool: str = "hccn_tool -ping -g") -> Ping:
     """The counts of packets; lost ones are no error, but a tool that sent none is."""
-    refuse_failure("\n".join(line.text for line in around(text, _PING_LINE)), tool)
-    lines = some_lines(text, tool, _PING_EXPECTED, _PING_LINE)
+    refuse_failure("\n".join(line.text for line in base.around(text, _PING_LINE)), tool)
+    lines = base.some_lines(text, tool, _PING_EXPECTED, _PING_LINE)
     counts: list[re.Match[str]] = []
     hindrances: list[str] = []
     failures: list[str] = []

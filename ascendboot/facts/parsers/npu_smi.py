@@ -46,9 +46,7 @@ class Npu(Value, kw_only=True):
     npu_id: int
     chip_id: int
     device_id: int
-    """The physical id (/dev/davinciN)."""
-    device_id_assumed: bool
-    """The tool shows no physical ids; `device_id` is the logic id."""
+    """The physical id (/dev/davinciN), or the logic id if the tool shows no physical ones."""
     logic_id: int | None
     chip_name: str
 
@@ -101,68 +99,13 @@ def _npu(line: Line, cells: Mapping[str, str]) -> Npu:
     ids = {name: cell for name, cell in cells.items() if name not in ("Chip Name", "Slot ID")}
     if not all(_ID.fullmatch(cell) for cell in ids.values()):
         raise line.not_understood(MAPPING, "numbers for " + ", ".join(ids))
-    assumed = "Chip Phy-ID" not in ids
     return Npu(
         npu_id=int(ids["NPU ID"]),
         chip_id=int(ids["Chip ID"]),
-        device_id=int(ids["Chip Logic ID" if assumed else "Chip Phy-ID"]),
-        device_id_assumed=assumed,
+        device_id=int(ids["Chip Phy-ID" if "Chip Phy-ID" in ids else "Chip Logic ID"]),
         logic_id=int(ids["Chip Logic ID"]) if "Chip Logic ID" in ids else None,
         chip_name=cells["Chip Name"],
     )
-
-
-LIST = "npu-smi info -l"
-_KEYS = (
-    r"(?:Total|Card|Chip) Count|NPU ID|Product Name|Serial Number|SDID|Super Pod (?:Size|ID)"
-    r"|Server Index"
-)
-OF_LIST = re.compile(rf"\s+\S|(?:{_KEYS})\s*:|{_NO_CARD}")
-"""The beginnings of an answer's lines; the tool's warnings begin otherwise."""
-
-
-class NpuList(Value):
-    """The counts of `npu-smi info -l`; `chip_count` is that of all cards, None if unknown."""
-
-    npu_ids: tuple[int, ...]
-    chip_count: int | None
-
-
-def parse_list(text: str) -> NpuList:
-    """The cards in the output of `npu-smi info -l`, which must agree with its count."""
-    refuse_failure(text, LIST)
-    first, *rest = some_lines(text, LIST, "Total Count", OF_LIST)
-    if first.text.strip() == _NO_CARD and not rest:
-        return NpuList((), 0)
-    key, total = _field(first)
-    if key not in ("Total Count", "Card Count"):
-        raise first.not_understood(LIST, "Total Count or Card Count")
-    npu_ids: list[int] = []
-    chips: list[int] = []
-    for line in rest:
-        key, value = _field(line)
-        if key == "NPU ID":
-            npu_ids.append(_number(line, value))
-        elif key == "Chip Count":
-            chips.append(_number(line, value))
-        elif key not in ("Product Name", "Serial Number"):
-            raise line.not_understood(LIST, "NPU ID, Product Name, Serial Number or Chip Count")
-    if _number(first, total) != len(npu_ids):
-        raise first.not_understood(LIST, f"a count of {len(npu_ids)}, as many as are listed")
-    return NpuList(tuple(npu_ids), sum(chips) if len(chips) == len(npu_ids) else None)
-
-
-def _field(line: Line) -> tuple[str, str]:
-    key, colon, value = line.text.partition(":")
-    if not colon:
-        raise line.not_understood(LIST, "name : value")
-    return key.strip(), value.strip()
-
-
-def _number(line: Line, value: str) -> int:
-    if not _ID.fullmatch(value):
-        raise line.not_understood(LIST, "a number")
-    return int(value)
 
 
 # Seen with drivers 24.1 (A2: no physical ids), 25.3 (A3: `Phy-ID` beside the chip) and in the
@@ -307,6 +250,8 @@ def _devices(chips: Sequence[_Chip]) -> dict[int, _Chip]:
 
 SPOD_TOOL = "npu-smi info -t spod-info"
 _SPOD_NAMES = ("SDID", "Super Pod Size", "Super Pod ID", "Server Index")
+OF_SPOD = re.compile(rf"\s+\S|(?:{'|'.join(_SPOD_NAMES)})\s*:")
+"""The beginnings of an answer's lines; the tool's warnings begin otherwise."""
 _UNSUPPORTED = "This device does not support querying spod-info."
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _NO_POD = 2**32 - 1
@@ -323,7 +268,7 @@ def parse_spod_info(text: str) -> SuperPodPlace | None:
     """The place of a chip; None: it is in no super pod."""
     refuse_failure(text, SPOD_TOOL)
     expected = f"{', '.join(_SPOD_NAMES)}, each with a number"
-    lines = some_lines(text, SPOD_TOOL, expected, OF_LIST)
+    lines = some_lines(text, SPOD_TOOL, expected, OF_SPOD)
     if len(lines) == 1 and lines[0].text.strip() == _UNSUPPORTED:
         return None
     found: dict[str, int] = {}
@@ -365,8 +310,6 @@ class DeviceHealth(Value):
     """One of `HEALTH_STATES`."""
     codes: tuple[str, ...] = ()
     """Hexadecimal, upper case, in the tool's order."""
-    information: tuple[str, ...] = ()
-    """What the driver prints about these codes."""
 
 
 def parse_device_health(text: str) -> DeviceHealth:
@@ -374,25 +317,19 @@ def parse_device_health(text: str) -> DeviceHealth:
     refuse_failure(text, HEALTH_TOOL)
     lines = some_lines(text, HEALTH_TOOL, _HEALTH_EXPECTED, OF_HEALTH)
     found: dict[str, str] = {}
-    information: list[str] = []
     for line in lines:
         name, colon, value = (part.strip() for part in line.text.partition(":"))
         key = "Health" if name == "Health Status" else name
         form = _HEALTH_VALUES.get(key)
         if "Error Information" in found and (not key or key.startswith("Failed to get")):
-            information.append(line.text.strip(" \t:"))
-        elif not colon or key in found or form is None or not form.fullmatch(value):
+            continue  # more about these codes
+        if not colon or key in found or form is None or not form.fullmatch(value):
             raise line.not_understood(HEALTH_TOOL, _HEALTH_EXPECTED)
-        else:
-            found[key] = value
+        found[key] = value
     if not {"Health", "Error Code", "Error Information"} <= found.keys():
         raise lines[-1].not_understood(HEALTH_TOOL, _HEALTH_EXPECTED)
-    codes, first = found["Error Code"], found["Error Information"]
-    return DeviceHealth(
-        found["Health"],
-        () if codes == "NA" else tuple(codes.upper().split()),
-        (*((first,) if first not in ("", "NA") else ()), *information),
-    )
+    codes = found["Error Code"]
+    return DeviceHealth(found["Health"], () if codes == "NA" else tuple(codes.upper().split()))
 
 
 _WHICH = ("NPU ID", "Chip ID", "Chip Count")

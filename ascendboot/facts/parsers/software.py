@@ -31,8 +31,6 @@ class Horovod(Program):
 class Sshd(Program):
     """The OpenSSH server that is installed, whether one runs or not."""
 
-    missing_folder: str | None = None
-    """The folder that it needs to start (`/run/sshd`) if it is missing."""
     accepts_login: bool = True
     """False if our account is locked: sshd without PAM then accepts no key."""
 
@@ -114,7 +112,6 @@ def parse_python_version(text: str) -> str:
 SSHD_TOOL = "sshd -V"
 _SSHD_VERSION = re.compile(r"OpenSSH_([0-9]+\.[0-9]+\S*?),?(\s.*)?")
 _REFUSED_OPTION = re.compile(r"(\S*sshd: )?(unknown|illegal|invalid) option -- '?V'?")
-_NO_FOLDER = re.compile(r"Missing privilege separation directory: (/\S+)")
 
 
 def parse_sshd_version(text: str) -> str:
@@ -132,9 +129,3 @@ def parse_sshd_version(text: str) -> str:
     if rest:
         raise rest[0].not_understood(SSHD_TOOL, f"{expected} and nothing more")
     return match[1]
-
-
-def missing_folder(text: str) -> str | None:
-    """The folder that `sshd -t` reports missing; its other complaints do not matter here."""
-    match = _NO_FOLDER.search(text)
-    return match[1] if match else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from collections.abc import Mapping
 
@@ -63,14 +62,12 @@ def _one(text: str, form: str, tool: str, expected: str) -> str:
     return only_line(text, tool, expected).match(re.compile(form), tool, expected)[0]
 
 
-# `ip -j addr`, or `ip addr` where -j is unknown: busybox, and iproute2 before 4.14 (CentOS 7).
-IP_TOOL = "ip -j addr"
-PLAIN = "ip addr"
+# Not its JSON: busybox, and iproute2 before 4.14 (CentOS 7), have no -j.
+IP_TOOL = "ip addr"
 _HEAD = re.compile(r"[0-9]+: ([^\s@:]+)(?:@\S+)?: <([A-Z0-9_,-]*)> .*")
 _INET = re.compile(r"\s+inet6? (\S+?)(?: peer \S+?)?(?:/([0-9]{1,3}))?(?: .*)? scope (\S+)(?: .*)?")
 _OTHER = re.compile(r"\s+(?!inet)\S.*")
-_PLAIN_EXPECTED = "NUMBER: NAME: <FLAGS>, inet ADDRESS/LENGTH, or an indented line"
-_LONGEST_SHOWN = 120
+_IP_EXPECTED = "NUMBER: NAME: <FLAGS>, inet ADDRESS/LENGTH, or an indented line"
 
 
 class InterfaceAddress(Value):
@@ -96,22 +93,9 @@ class Interface(Value, kw_only=True):
 
 
 def parse_ip(text: str) -> tuple[Interface, ...]:
-    """The interfaces in the kernel's order, from the JSON of iproute2 or its plain form."""
-    if re.match(r"[0-9]+: ", text):
-        return _plain(text)
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line = text.strip().split("\n")[0]
-        raise NotUnderstoodError(IP_TOOL, 1, line[:_LONGEST_SHOWN], "JSON") from error
-    if not isinstance(found, list):
-        raise _not_understood(found, "a list of interfaces")
-    return tuple(_interface(item) for item in found)
-
-
-def _plain(text: str) -> tuple[Interface, ...]:
+    """The interfaces in the output of `ip addr`, in the kernel's order."""
     found: list[Interface] = []
-    for line in lines_of(text):
+    for line in some_lines(text, IP_TOOL, _IP_EXPECTED):
         if head := _HEAD.fullmatch(line.text):
             flags = head[2].split(",")
             found.append(
@@ -121,41 +105,12 @@ def _plain(text: str) -> tuple[Interface, ...]:
             try:
                 interface = ipaddress.ip_interface(f"{inet[1]}/{inet[2]}" if inet[2] else inet[1])
             except ValueError:
-                raise line.not_understood(PLAIN, _PLAIN_EXPECTED) from None
+                raise line.not_understood(IP_TOOL, _IP_EXPECTED) from None
             address = InterfaceAddress(inet[1], interface.network.prefixlen, inet[3])
             found[-1] = replace(found[-1], addresses=(*found[-1].addresses, address))
         elif not (found and _OTHER.fullmatch(line.text)):
-            raise line.not_understood(PLAIN, _PLAIN_EXPECTED)
+            raise line.not_understood(IP_TOOL, _IP_EXPECTED)
     return tuple(found)
-
-
-def _interface(item: object) -> Interface:
-    match item:
-        case {"ifname": str(name), "flags": list(flags), "addr_info": list(addresses)}:
-            return Interface(
-                name=name,
-                is_up="UP" in flags,
-                has_carrier="LOWER_UP" in flags,
-                addresses=tuple(_address(address) for address in addresses),
-            )
-        case _:
-            raise _not_understood(item, "an interface with ifname, flags and addr_info")
-
-
-def _address(item: object) -> InterfaceAddress:
-    match item:
-        case {"local": str(local), "prefixlen": int(length), "scope": str(scope)}:
-            try:
-                ipaddress.ip_interface(f"{local}/{length}")
-            except ValueError:
-                raise _not_understood(item, "an IP address and a prefix length") from None
-            return InterfaceAddress(local, length, scope)
-        case _:
-            raise _not_understood(item, "an address with local, prefixlen and scope")
-
-
-def _not_understood(item: object, expected: str) -> NotUnderstoodError:
-    return NotUnderstoodError(IP_TOOL, 1, json.dumps(item)[:_LONGEST_SHOWN], expected)
 
 
 SS_TOOL = "ss -Hltnp"

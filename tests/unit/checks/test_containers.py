@@ -135,9 +135,9 @@ def test_13_an_sshd_that_does_not_know_our_options_is_named(version: str, unknow
     ]
 
 
-THERE = Answered("readable")
-ABSENT = Answered("absent")
-LOCKED = Answered("unreadable")
+THERE = Answered(CodeTree())
+ABSENT = Answered(CodeTree(state="absent"))
+LOCKED = Answered(CodeTree(state="unreadable"))
 CODE = replace(TWO, code_path="/work")
 
 
@@ -147,7 +147,7 @@ def tree(**files: str) -> Answered[CodeTree]:
 
 def compared(first: Any, *others: Any, lab: Cluster = CODE) -> str:
     """What is found in trees of nodes."""
-    seen = [facts(n, code=THERE, code_tree=each) for n, each in enumerate((first, *others), 1)]
+    seen = [facts(n, code_tree=each) for n, each in enumerate((first, *others), 1)]
     nodes = tuple(node(n) for n in range(1, len(seen) + 1))
     return found(replace(lab, nodes=nodes), *seen)
 
@@ -209,7 +209,7 @@ MISSING = "code-missing error lab-{}: the code path /work {}"
 def test_code_that_setup_sends_need_not_be_there_but_must_be_readable(
     lab: Cluster, first: Any, other: Any, text: str
 ) -> None:
-    assert found(lab, facts(1, code=first), facts(2, code=other)) == text
+    assert found(lab, facts(1, code_tree=first), facts(2, code_tree=other)) == text
     assert compared(tree(main_py="a"), OTHER, lab=SENT) == ""
 
 
@@ -223,4 +223,4 @@ def test_what_the_primary_could_not_send_is_named() -> None:
 
 
 def test_code_that_is_to_be_sent_is_awaited_also_where_the_primary_is_unreachable() -> None:
-    assert found(replace(FROM_PRIMARY, nodes=(node(2),)), facts(2, code=ABSENT)) == ""
+    assert found(replace(FROM_PRIMARY, nodes=(node(2),)), facts(2, code_tree=ABSENT)) == ""

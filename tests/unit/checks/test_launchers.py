@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 import pytest
 
 from ascendboot.checks.launchers import choose_launcher
-from ascendboot.checks.rank_table import rank_table_text
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.npu_smi import NpuMap
 from ascendboot.facts.parsers.software import Horovod, Program, Torch
 from ascendboot.facts.parsers.system import KernelPorts, Listener
 from ascendboot.facts.query import Answered, Unanswered
-from ascendboot.model.cluster import Cluster, Device, OwnTable
+from ascendboot.model.cluster import Cluster, Device
 from ascendboot.value import replace
 from tests.unit.checks import well
 
@@ -188,19 +186,6 @@ def test_devices_that_torch_would_take_in_another_order() -> None:
     assert well.alike(line, "device-order error lab-1: … those of devices 3,1 are 3,1")
 
 
-@pytest.mark.parametrize(
-    ("profile", "devices", "is_too_large"),
-    [("rec-sdk-tf", 512, False), ("rec-sdk-tf", 513, True), ("none", 513, False)],
-)
-def test_a_job_without_a_rank_table_has_a_largest_size(
-    profile: Any, devices: int, *, is_too_large: bool
-) -> None:
-    npus = {"npus": Answered(NpuMap(tuple(map(well.npu, range(devices)))))}
-    lab = well.cluster(well.node(1), resource_mode="no-rank-table", profile=profile)
-    text = well.found(lab, well.facts(1, kernel_ports=LINUX, **npus))
-    assert ("worker-size error lab-1" in text) is is_too_large
-
-
 RANGES = {"HCCL_HOST_SOCKET_PORT_RANGE": "50000-50050,61000"}
 PORT_TAKEN = "hccl-port-taken warning lab-{}: port {} of HCCL's {} is taken by "
 
@@ -261,33 +246,6 @@ def test_devices_that_a_rank_would_not_see(
     lab = well.cluster(well.node(1, devices=devices), env=env, product="a2")
     pattern = "hccl-setting error lab-1: … shows {}, … the logic ids {}".format(*ids) if ids else ""
     assert well.alike(well.found(lab, well.facts(1)), pattern)
-
-
-@pytest.mark.parametrize(
-    ("hosts", "retry", "is_warned"),
-    [
-        (None, "L0:0, L1:1", True),
-        (None, "L0:0, L1:0", False),
-        ((), "L1:1", True),
-        ((1,), "L1:1", True),
-        ((1, 2), "L1:1", False),
-    ],
-)
-def test_steps_are_repeated_only_where_the_table_has_the_hosts(
-    hosts: tuple[int, ...] | None, retry: str, *, is_warned: bool
-) -> None:
-    seen = (well.a3(1), well.a3(2))
-    lab = replace(well.TWO, env={"HCCL_OP_RETRY_ENABLE": retry})
-    not_a3 = well.found(lab, well.facts(1), well.facts(2))
-    if hosts is not None:
-        made = json.loads(rank_table_text(lab, {each.node: each for each in seen}))
-        for number in hosts:
-            made["server_list"][number - 1]["host_ip"] = f"198.18.0.{number}"
-        table = OwnTable(text=json.dumps(made), generation="1.2", places=())
-        lab = replace(lab, own_table=table)
-    text = "hccl-setting warning lab-[1-2]: HCCL_OP_RETRY_ENABLE: nothing is repeated"
-    assert (text in well.found(lab, *seen)) is is_warned
-    assert text not in not_a3
 
 
 @pytest.mark.parametrize(

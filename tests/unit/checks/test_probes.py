@@ -1,4 +1,4 @@
-"""Which nodes probe which: rings, samples, all pairs; and which ports."""
+"""Which nodes probe which: rings, all pairs; and which ports."""
 
 from __future__ import annotations
 
@@ -34,25 +34,17 @@ def npu(node: int, device: int) -> Npu:
     return Npu(f"lab-{node}", device, f"198.19.{node}.{device}")
 
 
-def test_once_is_a_ring_of_equal_devices_and_two_more() -> None:
+def test_once_is_a_ring_of_equal_devices() -> None:
     found = probes(3, "once")
     for number in (1, 2, 3):
-        pings = found[f"lab-{number}"].pings
-        assert pings[:8] == tuple(ping(number, i, number % 3 + 1, i) for i in range(8))
-        assert len(set(pings)) == len(pings) == 10
-        assert all(p.target.node != p.source.node == f"lab-{number}" for p in pings)
+        pings = tuple(ping(number, i, number % 3 + 1, i) for i in range(8))
+        assert found[f"lab-{number}"].pings == pings
 
 
 def test_a_ring_goes_back_too_to_the_device_after() -> None:
-    pings = probes(3, "ring")["lab-1"].pings
-    assert pings[8:16] == tuple(ping(1, i, 3, (i + 1) % 8) for i in range(8))
-    assert len(set(pings)) == len(pings) == 20
-
-
-def test_samples_repeat_and_depend_on_the_cluster() -> None:
-    this, other = probes(4, "ring"), probes(4, "ring", name="other")
-    assert this == probes(4, "ring") != other
-    assert [p.pings[:16] for p in this.values()] == [p.pings[:16] for p in other.values()]
+    after = [ping(1, i, 2, i) for i in range(8)]
+    before = [ping(1, i, 3, (i + 1) % 8) for i in range(8)]
+    assert probes(3, "ring")["lab-1"].pings == (*after, *before)
 
 
 def test_all_pairs_leave_nothing_out_but_the_node_itself() -> None:
@@ -180,10 +172,9 @@ def in_pods(*pods: int | None, coverage: Coverage = "once") -> dict[str, NodePro
 
 def test_inside_a_super_pod_the_fabric_is_tried_and_the_answer_decides() -> None:
     mine = in_pods(0, 0)["lab-1"]
-    assert [(p.command, p.source.address, p.target.address) for p in mine.pings[:2]] == [
+    assert [(p.command, p.source.address, p.target.address) for p in mine.pings] == [
         ("hccs_ping", f"192.168.1.{i}", f"192.168.2.{i}") for i in (0, 1)
     ]
-    assert [p.command for p in mine.pings] == ["hccs_ping"] * 4
     assert mine.failed_pings_are_errors
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ascendboot.checks.rank_table import made_table, products, rank_table_words
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import RootInfo
-from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap
+from ascendboot.facts.parsers.npu_smi import NpuMap
 from ascendboot.facts.query import Answered, Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Device, OwnTable
 from ascendboot.ranktable.formats import table_of
@@ -30,7 +30,6 @@ def chips(name: str, *ids: int, chip_id: int = 0) -> dict[str, Any]:
     found = tuple(replace(well.npu(i, name), chip_id=chip_id and i % 2) for i in ids)
     return {
         "npus": Answered(NpuMap(found)),
-        "npu_list": Answered(NpuList(ids, len(ids))),
         "device_networks": Answered(tuple(well.network(1, i) for i in ids)),
     }
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import DeviceNetwork, RootInfo
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
-from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace
+from ascendboot.facts.parsers.npu_smi import Npu, NpuMap, SuperPodPlace
 from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem, Interface, InterfaceAddress, System
 from ascendboot.facts.query import Answer, Answered, Clock
@@ -52,17 +52,13 @@ def npu(device_id: int, chip_name: str = "Ascend 910B3") -> Npu:
         npu_id=device_id,
         chip_id=0,
         device_id=device_id,
-        device_id_assumed=True,
         logic_id=device_id,
         chip_name=chip_name,
     )
 
 
 def npus(*device_ids: int) -> dict[str, Any]:
-    return {
-        "npus": Answered(NpuMap(tuple(map(npu, device_ids)))),
-        "npu_list": Answered(NpuList(device_ids, len(device_ids))),
-    }
+    return {"npus": Answered(NpuMap(tuple(map(npu, device_ids))))}
 
 
 def network(number: int, device_id: int, **changes: Any) -> DeviceNetwork:
@@ -128,7 +124,6 @@ def chips(number: int, name: str, count: int) -> dict[str, Any]:
     )
     return {
         "npus": Answered(NpuMap(found)),
-        "npu_list": Answered(NpuList(tuple(range(count // per_card)), count)),
         "device_networks": Answered(tuple(network(number, i) for i in range(count))),
     }
 

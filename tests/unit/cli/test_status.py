@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.cli.status import how_it_ended, rank_rows, standstill
+from ascendboot.cli.status import how_it_ended, rank_rows
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.status import NodeStatus
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause
@@ -74,21 +74,6 @@ def test_a_finished_job_shows_its_last_lines_on_request() -> None:
     over = NodeStatus(node="a", ranks=(0, 1), last_lines={0: "bye", 1: ""})
     assert rank_rows([over], every=False) == []
     assert rank_rows([over], every=True) == ["a:0 | bye", "a:1 |"]
-
-
-def test_a_standstill_is_reported_when_all_ranks_are_known() -> None:
-    quiet, works = node(1, range(2), silent_s=1900, cpu=0.0), node(2, range(2, 4), silent_s=1800)
-    assert standstill([quiet]) == (
-        "no rank has written output for 31 min, and none computes; status --stacks shows where "
-        "they are"
-    )
-    assert standstill([quiet, works]) == (
-        "no rank has written output for 30 min, while ranks use their processors; status "
-        "--stacks shows where they are"
-    )
-    assert standstill([quiet, node(2, range(2, 4))]) == ""
-    assert standstill([quiet, NodeStatus(node="b", ranks=(2,), alive=(2,))]) == ""
-    assert standstill([]) == ""
 
 
 FIRST = FirstFailure(rank=1, node="atlas-2", device=4, exit_code=3, signal=None, message="", log="")

@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.cli import topology
-from ascendboot.inventory.load import load
-from ascendboot.model.topology import Leaf
-from ascendboot.value import replace
 from tests.unit.cli.calls import called
 
 ALTERNATING = """\
@@ -91,15 +87,3 @@ def test_without_leaves_it_says_what_to_state(place: Path) -> None:
         0,
         "no node states a leaf: ranks are in inventory order; state `leaf` to order them\n",
     )
-
-
-def test_what_lldp_shows_is_printed_as_the_inventory_states_it(place: Path) -> None:
-    stated = load(place / "two-leaves.yaml")
-    seen: dict[str, Leaf] = {"n3": ((0, "192.0.2.201"), (1, "192.0.2.202"), (2, "192.0.2.201"))}
-    nodes = (replace(node, leaf=seen.get(node.name, node.leaf)) for node in stated.nodes)
-    told = list(topology._to_state(stated, replace(stated, nodes=tuple(nodes))))
-    assert told == [
-        "seen by LLDP; state it, or `topology: {leaves: lldp}`, and run setup:",
-        '  n3: leaf: {"0,2": "192.0.2.201", "1": "192.0.2.202"}',
-    ]
-    assert list(topology._to_state(stated, stated)) == []

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.npus import COMMAND, RootInfo, npu_queries
+from ascendboot.facts.npus import NpuPort, RootInfo, npu_queries
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
-from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
+from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.facts.query import Answer as FactAnswer
 from ascendboot.facts.query import Answered, Lack, Unanswered, answer_to
 from ascendboot.model.cluster import Device
@@ -21,13 +21,13 @@ from tests.here import Here
 from tests.unit.checks import well
 from tests.unit.checks.well import network, value
 
+COMMAND = npu_queries()["npus"].command
 NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
 
 TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/ill.txt").read_text()
 LOGIC = "\tNPU ID  Chip ID  Chip Logic ID  Chip Name\n"
 PHYSICAL = "\tNPU ID  Chip ID  Chip Logic ID  Chip Phy-ID  Chip Name\n"
 TWO = LOGIC + "\t0  0  0  Ascend 910B3\n\t0  1  -  Mcu\n\t1  0  1  Ascend 910B3\n"
-LIST = "Total Count : 2\nNPU ID : 0\nChip Count : 1\nNPU ID : 1\nChip Count : 1\n"
 FINE = """\
 case $3 in
   -ip) echo "ipaddr:198.19.0.$2"; echo netmask:255.255.0.0 ;;
@@ -41,9 +41,9 @@ class Stage(Here):
     """A PATH with nothing on it but stand-ins and what the script needs."""
 
     def npu_smi(self, mapping: str = TWO) -> None:
-        for name, text in (("mapping", mapping), ("list", LIST), ("table", TABLE)):
+        for name, text in (("mapping", mapping), ("table", TABLE)):
             (self.folder / name).write_text(text)
-        which = "case $2 in -m) echo mapping ;; -l) echo list ;; *) echo table ;; esac"
+        which = "case $2 in -m) echo mapping ;; *) echo table ;; esac"
         self.put("npu-smi", f"cat {self.folder}/$({which})")
 
     def answers(self, *, seconds: str = "0", **changed: str) -> dict[str, FactAnswer[Any]]:
@@ -74,10 +74,9 @@ BOTH = Answered((network(0, 0), network(0, 1)))
 def test_every_device_is_queried_by_its_id(stage: Stage) -> None:
     answers = stage.answers()
     assert answers["device_networks"] == BOTH
-    assert answers["npu_list"] == Answered(NpuList((0, 1), 2))
     assert answers["health"] == Answered({0: "Alarm", 1: "Warning"})
     npus = value(answers["npus"]).npus
-    assert [(npu.device_id, npu.device_id_assumed) for npu in npus] == [(0, True), (1, True)]
+    assert [npu.device_id for npu in npus] == [0, 1]
     assert answers["super_pods"] == Answered({})
 
 
@@ -119,7 +118,7 @@ def put_a3(stage: Stage, spod: str) -> None:
     stage.put(
         "npu-smi",
         f'echo "$*" >>{stage.folder}/calls\ncase "$2 $3" in "-t spod-info") {spod} ;;\n'
-        f'"-m ") cat {stage.folder}/mapping ;; *) cat {stage.folder}/list ;; esac\n',
+        f'"-m ") cat {stage.folder}/mapping ;; *) cat {stage.folder}/table ;; esac\n',
     )
 
 
@@ -136,7 +135,7 @@ def test_a3_super_pods_and_their_addresses_are_queried(stage: Stage) -> None:
     assert answers["device_networks"] == Answered(tuple(networks))
     calls = (stage.folder / "calls").read_text().splitlines()
     assert calls == [
-        *("info -m", "info -l"),
+        "info -m",
         *("info -t spod-info -i 4 -c 0", "info -t spod-info -i 4 -c 1", "info"),
     ]
 
@@ -253,9 +252,9 @@ def test_a_tool_that_stays_busy_is_retried_for_a_bounded_time(stage: Stage) -> N
 def without_npus(kind: Lack, why: str) -> dict[str, FactAnswer[Any]]:
     return {
         "npus": Unanswered(kind, f"could not list the NPUs: {why}"),
-        "npu_list": Unanswered(kind, f"could not count the NPUs: {why}"),
         "health": Unanswered(kind, f"could not read the health of the NPUs: {why}"),
         "free_memory": Unanswered(kind, f"could not read the free memory of the NPUs: {why}"),
+        "npu_processes": Unanswered(kind, f"could not list the processes on the NPUs: {why}"),
         "super_pods": Answered({}),
         "unknown_lines": Answered(()),
         "root_info": Answered(None),
@@ -290,15 +289,15 @@ def test_a_busy_table_is_queried_last(stage: Stage) -> None:
     once = f"mkdir {stage.folder}/was-busy 2>/dev/null"
     calls = calls_of_npu_smi(
         stage,
-        f"case $2 in -l) ;; -m) ! {once} || {{ {busy}; exit 1; }} ;; *) {busy}; exit 1 ;; esac",
+        f"case $2 in -m) ! {once} || {{ {busy}; exit 1; }} ;; *) {busy}; exit 1 ;; esac",
     )
-    assert calls[:3] == ["info -m", "info -m", "info -l"]
-    assert set(calls[3:]) == {"info"}
+    assert calls[:2] == ["info -m", "info -m"]
+    assert set(calls[2:]) == {"info"}
 
 
 def test_a_hanging_npu_smi_is_not_retried(stage: Stage) -> None:
     calls = calls_of_npu_smi(stage, '[ "$2" ] || exec sleep 60')
-    assert calls == ["info -m", "info -l", "info"]
+    assert calls == ["info -m", "info"]
 
 
 def test_a_missing_hccn_tool_is_reported(stage: Stage) -> None:
@@ -350,11 +349,47 @@ def test_a_missing_answer_of_a_device_is_not_understood() -> None:
     )
 
 
+PORTS = {
+    "hccn_conf": "address_3=10.20.0.3\nnetmask_3=255.255.0.0\ntls_enable_3=0\nmtu_4=1500\n",
+    "hccn_tool": "x",
+    "3/ip": "ipaddr:10.20.0.3\nnetmask:255.255.0.0\n",
+    "3/gateway": "Get gateway failed, because no gateway was preset there!\n",
+    "3/mtu": "mtu:4200\n",
+    "3/tls": "dev_id:3, tls switch[1](0:disable, 1:enable)\n",
+}
+NOW = {"ip": "10.20.0.3/255.255.0.0", "mtu": "4200", "tls": "1"}
+STATED = well.node(1, npu_ports={3: NOW})
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, NpuPort(NOW, {"ip": NOW["ip"], "tls": "0"})),
+        ({"hccn_conf": ""}, NpuPort(NOW, {})),
+        ({"3/ip": "hccn_tool is busy, please try again."}, "failed"),
+        ({"root_info": "{}"}, "failed"),  # a 950
+    ],
+)
+def test_ports_are_read_from_the_tool_and_its_file(changed: dict[str, str], expected: Any) -> None:
+    fact = npu_queries(STATED)["ports"]
+    answer = answer_to(fact, Answer(framed({**PORTS, **changed})).to(fact.command))
+    assert answer == Answered({3: expected}) or getattr(answer, "kind", "") == expected
+
+
+def test_ports_are_queried_only_where_the_inventory_states_them(stage: Stage) -> None:
+    stage.put("hccn_tool", f'echo "$*" >>{stage.folder}/calls')
+    assert "ports" not in stage.answers()
+    assert "-gateway" not in (stage.folder / "calls").read_text()
+    stage(npu_queries(STATED)["ports"].command)
+    calls = (stage.folder / "calls").read_text().split("\n")
+    assert {f"-i 1 -{what} -g" for what in ("gateway", "netdetect", "mtu")} <= {*calls}
+
+
 LLDP = (Path(__file__).parents[2] / "data/hccn_tool-lldp/910B/usual.txt").read_text()
 
 
 def neighbours(stage: Stage, *devices: Device) -> FactAnswer[Any]:
-    fact = npu_queries(well.node(1, devices=devices))["neighbours"]
+    fact = npu_queries(well.node(1, devices=devices), with_lldp=True)["neighbours"]
     return answer_to(fact, stage(fact.command).to(fact.command))
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
-from ascendboot.inventory.values import expand
 from ascendboot.inventory.yaml import LIMIT
 from ascendboot.model.cluster import Cluster, Device, Node, SshAccess
 from tests.unit.inventory.written import loaded, refused
@@ -330,21 +329,6 @@ def test_messages_name_the_file_from_the_working_directory(tmp_path: Path) -> No
     Path("i.yaml").write_text("x: 1", encoding="utf-8")
     with pytest.raises(InventoryError, match=r"^i\.yaml:1: "):
         load(tmp_path / "i.yaml")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a", ("a",)),
-        ("a-[1]", ("a-1",)),
-        ("[08-11]", ("08", "09", "10", "11")),
-        ("a[0,2-3]b", ("a0b", "a2b", "a3b")),
-        ("[1-2][1-2]", ("11", "12", "21", "22")),
-        ("n-[1, 3]", ("n-1", "n-3")),
-    ],
-)
-def test_ranges(text: str, expected: tuple[str, ...]) -> None:
-    assert expand(text) == expected
 
 
 def test_a_thousand_nodes_load_in_well_under_a_second_of_work() -> None:

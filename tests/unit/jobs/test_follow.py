@@ -14,7 +14,7 @@ from ascendboot.jobs.follow import Followers, NodeEvent, Reconnected, Reconnecto
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.loss import BadLoss
 from ascendboot.jobs.output import LogCopy, RankOutput
-from ascendboot.launch.events import NodeSample, RankStarted, RankUse
+from ascendboot.launch.events import NodeSample, RankStarted
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
 from ascendboot.transport.api import Command, Result
@@ -128,16 +128,15 @@ def test_a_sign_of_life_contains_what_ranks_use_and_whether_they_wrote(tmp_path:
     feed(says("rank.1.log", b"one\n"))
     feed(b"beat\nsam")
     assert told == []
-    feed(b"ple 7.50 1:R:1500:4\n")
+    feed(b"ple 7.50 1:1500\n")
     feed(b"beat\nsample 8.00\n")
     feed(says("launcher.log", b"not of a rank\n"))
     feed(b"sample 9.50\n")
     followers.close()
-    use = RankUse(rank=1, state="R", cpu_s=1.5, memory_bytes=4096)
     assert told == [
-        ("a-1", NodeSample(at_s=7.5, ranks=(use,), wrote=True)),
-        ("a-1", NodeSample(at_s=8.0, ranks=())),
-        ("a-1", NodeSample(at_s=9.5, ranks=())),
+        ("a-1", NodeSample(at_s=7.5, cpu_s={1: 1.5}, wrote=True)),
+        ("a-1", NodeSample(at_s=8.0, cpu_s={})),
+        ("a-1", NodeSample(at_s=9.5, cpu_s={})),
     ]
 
 

@@ -7,16 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendboot.jobs.hang import Detector, HangRules, Standstill
-from ascendboot.launch.events import NodeSample, RankUse, parse_sample
-
-
-def use(rank: int, cpu_s: float, state: str = "S") -> RankUse:
-    return RankUse(rank=rank, state=state, cpu_s=cpu_s, memory_bytes=1024)
+from ascendboot.launch.events import NodeSample, parse_sample
 
 
 def sample(at_s: float, *cpu_s: float, wrote: bool = False) -> NodeSample:
-    ranks = tuple(use(rank, seconds) for rank, seconds in enumerate(cpu_s))
-    return NodeSample(at_s=at_s, ranks=ranks, wrote=wrote)
+    return NodeSample(at_s=at_s, cpu_s=dict(enumerate(cpu_s)), wrote=wrote)
 
 
 def hang(seconds: float) -> Standstill:
@@ -136,17 +131,12 @@ def test_a_hang_follows_its_definition(shares: list[tuple[float, bool]], timeout
 
 
 def test_a_line_of_a_follower() -> None:
-    line = "sample 12345.67 11:D:1500:2048 3:S:20:4"
+    line = "sample 12345.67 11:1500 3:20"
     assert parse_sample(line, wrote=True) == NodeSample(
-        at_s=12345.67,
-        ranks=(
-            RankUse(rank=3, state="S", cpu_s=0.02, memory_bytes=4096),
-            RankUse(rank=11, state="D", cpu_s=1.5, memory_bytes=2 << 20),
-        ),
-        wrote=True,
+        at_s=12345.67, cpu_s={3: 0.02, 11: 1.5}, wrote=True
     )
-    assert parse_sample("sample 1.00") == NodeSample(at_s=1.0, ranks=())
-    for part in ("", "sample", "sample 1.00 3:S:20", "ample 1.00", line[:-1] + ":", line + "\n"):
+    assert parse_sample("sample 1.00") == NodeSample(at_s=1.0, cpu_s={})
+    for part in ("", "sample", "sample 1.00 3", "ample 1.00", line[:-1] + ":", line + "\n"):
         assert parse_sample(part) is None
 
 

@@ -13,7 +13,7 @@ from ascendboot.jobs.probe import JobProbe, RankLoad, parse_probe, probe_jobs, r
 from ascendboot.jobs.status import JobStatus, status_of, why_not_followed
 from ascendboot.launch.events import (
     Event,
-    HelperStarted,
+    HelperChanged,
     LauncherEnded,
     LauncherStarted,
     RankEnded,
@@ -33,7 +33,7 @@ from tests.unit.launch.request import BASE, REQUEST
 STARTED = "2026-01-02T03:04:05.000+00:00"
 BEGAN = datetime.fromisoformat(STARTED).timestamp()
 NOW = datetime.fromisoformat("2026-01-02T03:05:05.000+00:00")
-BEGINS: list[Event] = [HelperStarted(), LauncherStarted(), RankStarted(0)]
+BEGINS: list[Event] = [HelperChanged(), LauncherStarted(), RankStarted(0)]
 
 
 def test_a_record_holds_the_values_of_the_plan(job: JobRecord) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.facts.parsers import hccn_tool, npu_smi
-from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
+from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.lab.faults import Fault, Marks
 from ascendboot.lab.shape import Product, Shape, world_text
 from ascendboot.value import replace
@@ -70,6 +70,7 @@ class Node:
         env = {
             "PATH": f"{self.fakes}:{os.environ['PATH']}",
             "ASCENDBOOT_LAB_WORLD": str(self.world),
+            "ASCENDBOOT_LAB_CONF": str(self.world / "hccn.conf"),
             "FAKES": str(self.fakes),
         }
         done = subprocess.run(
@@ -204,7 +205,9 @@ def test_a_ping_over_a_link_that_is_down(node: Node) -> None:
         (("-i", "100", "-ip", "-g"), "Get invalid device id."),
         (("-i", "3", "-colour", "-g"), "Get invalid major cmd. "),
         (("-x", "3", "-ip", "-g"), "Get invalid major cmd type."),
-        (("-i", "3", "-ip", "-s", "address", "198.19.2.1"), "The command is not supported"),
+        (("-i", "3", "-link", "-s", "down"), "The command is not supported"),
+        (("-i", "3", "-ip", "-s", "address", "198.19.2.1"), "The total count"),
+        (("-i", "3", "-gateway", "-s", "gateway", "198.20.0.1"), "The segment of configured"),
         (("-i", "3", "-ping", "-g", "address", "198.19.2.300"), "The ip address you"),
     ],
 )
@@ -221,6 +224,19 @@ def test_values_never_set_are_reported_as_recorded(node: Node, option: str, reco
     node.change_world(f" {option}=198.19", " unset=198.19")
     command = {"address": "-ip", "gateway": "-gateway"}[option]
     assert node.hccn("-i", "3", command, "-g") == recorded_failure(recorded)
+
+
+def test_what_is_set_is_answered_and_written_as_the_tool_writes_it(node: Node) -> None:
+    conf = node.world / "hccn.conf"
+    conf.write_text("# by hand\naddress_3=198.19.1.103\naddress_4=198.19.1.104\n")
+    ip, gateway = "-ip -s address 198.19.7.3 netmask 255.255.0.0", "-gateway -s gateway 198.19.0.1"
+    for words in (ip, gateway, "-mtu -s size 4200", "-tls -s enable 1"):
+        assert node.hccn("-i", "3", *words.split()) == (0, "Cmd executed successfully!\n", "")
+    assert node.hccn("-i", "3", "-ip", "-g")[1] == "ipaddr:198.19.7.3\nnetmask:255.255.0.0\n"
+    assert node.hccn("-i", "3", "-mtu", "-g")[1] == "mtu:4200\n"
+    written = "address_3=198.19.7.3 netmask_3=255.255.0.0 gateway_3=198.19.0.1 mtu_3=4200"
+    kept = "# by hand\naddress_4=198.19.1.104 "
+    assert conf.read_text().split() == f"{kept}{written} tls_enable_3=1".split()
 
 
 def test_busy_for_a_device_for_some_calls_or_for_all(node: Node) -> None:
@@ -269,7 +285,6 @@ def test_a_missing_npu_is_missing_everywhere(node: Node) -> None:
     assert node.hccn("-i", "5", "-ip", "-g") == recorded_failure("Get invalid device id.")
     mapping = npu_smi.parse_mapping(understood(node, "-m"))
     assert tuple(npu.device_id for npu in mapping.npus) == left
-    assert npu_smi.parse_list(understood(node, "-l")) == NpuList(left, 7)
     assert "No running processes found in NPU 5" not in understood(node)
 
 
@@ -289,10 +304,6 @@ def test_the_mapping_has_the_recorded_columns(node: Node) -> None:
         assert [match.start() for match in re.finditer(r"\S+( \S+)*", row)] == starts
     assert rows[6].split() == ["3", "0", "3", "3", "Ascend", "910B3"]
     assert rows[7].split() == ["3", "1", "-", "-", "Mcu"]
-
-
-def test_the_list_counts_npus_and_their_chips(node: Node) -> None:
-    assert npu_smi.parse_list(understood(node, "-l")) == NpuList(tuple(range(8)), 8)
 
 
 def test_the_table_is_drawn_as_recorded(node: Node) -> None:
@@ -437,7 +448,6 @@ def test_a3_has_two_npus_on_each_card(node: Node) -> None:
         (i // 2, i % 2, i, i) for i in (0, 1, 2, 3, 4, 6, 7)
     ]
     assert {n.chip_name for n in mapping.npus} == {"Ascend910"}
-    assert npu_smi.parse_list(understood(node, "-l")) == NpuList((0, 1, 2, 3), 7)
 
 
 def test_the_super_pod_of_a_chip_of_a3_has_the_recorded_rows(node: Node) -> None:
@@ -493,7 +503,6 @@ def test_950_has_slots_and_no_commands_of_the_older_hccn_tool(node: Node) -> Non
     assert [(n.npu_id, n.device_id, n.chip_name) for n in mapping.npus] == [
         (i, i, "Ascend950PR") for i in range(8)
     ]
-    assert npu_smi.parse_list(understood(node, "-l")) == NpuList(tuple(range(8)), None)
     assert node.hccn("-i", "3", "-ip", "-g") == node.hccn("-i", "3", "-no_such_command", "-g")
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascendboot.model.names import counted, expand, fold, parse_span, ranks_named, runs, span
+from ascendboot.model.names import (
+    counted,
+    expand,
+    expand_list,
+    fold,
+    parse_span,
+    ranks_named,
+    runs,
+    span,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,21 +33,34 @@ def test_fold(names: list[str], folded: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "names"),
+    ("text", "expected"),
     [
-        ("atlas-1", ("atlas-1",)),
-        ("atlas-[09-11]", ("atlas-09", "atlas-10", "atlas-11")),
+        ("a", ("a",)),
+        ("a-[1]", ("a-1",)),
+        ("atlas-[08-11]", ("atlas-08", "atlas-09", "atlas-10", "atlas-11")),
         ("192.0.2.[9-10]", ("192.0.2.9", "192.0.2.10")),
         ("2001:db8::1", ("2001:db8::1",)),
+        ("a[0,2-3]b", ("a0b", "a2b", "a3b")),
+        ("[1-2][1-2]", ("11", "12", "21", "22")),
+        ("n-[3, 1]", ("n-3", "n-1")),
     ],
 )
-def test_expand(pattern: str, names: tuple[str, ...]) -> None:
-    assert expand(pattern) == names
+def test_a_range_stands_for_names_in_its_order(text: str, expected: tuple[str, ...]) -> None:
+    assert expand(text) == expected
 
 
 def test_a_broken_range_is_an_error() -> None:
-    with pytest.raises(ValueError, match="missing bracket"):
+    with pytest.raises(ValueError, match="its brackets do not pair up"):
         expand("atlas-[1-")
+    with pytest.raises(ValueError, match=r'"a,b\[1-4/2\]": \[1-4/2\] is not a range'):
+        expand_list("a,b[1-4/2]")
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(st.sets(st.from_regex(r"[a-z]{1,2}[0-9]{0,14}(-[0-9]{1,3}){0,2}", fullmatch=True)))
+def test_what_is_folded_can_be_expanded(names: set[str]) -> None:
+    found = expand_list(fold(names))
+    assert (set(found), len(found)) == (names, len(names))
 
 
 def test_one_is_not_many() -> None:

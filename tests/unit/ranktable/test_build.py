@@ -138,8 +138,8 @@ def test_offline_the_inventory_s_devices_are_written_in_its_order(
         ("192.0.2.11", "0", "5"),
     ]
     assert offline(capfd, nodes="n[11,9]", devices="1") == [
-        ("192.0.2.9", "1", "0"),
-        ("192.0.2.11", "1", "1"),
+        ("192.0.2.11", "1", "0"),
+        ("192.0.2.9", "1", "1"),
     ]
     assert offline(capfd, nodes="n9", devices="0-1", product="910", job="mindspore")[0][0] == (
         "192.0.2.9"

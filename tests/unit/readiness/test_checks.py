@@ -293,15 +293,23 @@ def test_too_few_ports_of_a_range_that_hccl_chooses_from() -> None:
     ("free_bytes", "free_inodes", "found"),
     [
         (10**9, None, ""),
-        (10**9 - 1, 5000, "warning: only 999 MB are free on /; free 1 GB for a long job"),
-        (99 * 10**6, 10, "error: only 99 MB and 10 inodes are free on /; free 100 MB and …"),
-        (10**12, 10, "error: only 10 inodes are free on /; free 100 MB and 1000 inodes"),
+        (
+            10**9 - 1,
+            5000,
+            "warning: only 999 MB are free on / for the logs of ranks; free 1 GB for a long job",
+        ),
+        (
+            99 * 10**6,
+            10,
+            "error: only 99 MB and 10 inodes are free on / for the logs …; free 100 MB and …",
+        ),
+        (10**12, 10, "error: only 10 inodes are free on / for …; free 100 MB and 1000 inodes"),
     ],
 )
 def test_room_for_logs(free_bytes: int, free_inodes: int | None, found: str) -> None:
     system = FileSystem(mount_point="/", free_bytes=free_bytes, free_inodes=free_inodes)
-    there = checks.disk_findings(system, (), what_for="")
-    assert alike("".join(f"{f.level}: {f.text.strip()}; {f.remedy}" for f in there), found)
+    there = checks.disk_findings(system, "lab-1")
+    assert alike("".join(f"{f.level}: {f.text}; {f.remedy}" for f in there), found)
 
 
 def test_what_is_skipped_is_not_told_and_errors_come_in_the_order_of_checks() -> None:

