@@ -215,6 +215,7 @@ def test_only_a_lone_colon_is_protected(word: str, sent: str) -> None:
 
 
 TWO = Cluster(name="two", nodes=(A, B), primary_name=A.name, source="two.yaml")
+TURNS = ((A, 4, "x", 0), (A, 5, None, 1), (A, 4, "x", 2), (A, 5, None, 3))
 
 
 @pytest.mark.parametrize(
@@ -222,12 +223,7 @@ TWO = Cluster(name="two", nodes=(A, B), primary_name=A.name, source="two.yaml")
     [
         ({}, ((A, 4, "x", 0), (A, 5, None, 1), (B, 0, None, 0)), "4,5"),
         ({"ranks_per_node": 1}, ((A, 4, "x", 0, (5,)), (B, 0, None, 0)), "4,5"),
-        (
-            {"ranks_per_device": 2},
-            ((A, 4, "x", 0), (A, 5, None, 1), (A, 4, "x", 2), (A, 5, None, 3))
-            + ((B, 0, None, 0), (B, 0, None, 1)),
-            "4,5,4,5",
-        ),
+        ({"ranks_per_device": 2}, (*TURNS, (B, 0, None, 0), (B, 0, None, 1)), "4,5,4,5"),
     ],
 )
 def test_as_many_ranks_as_the_inventory_states(
