@@ -90,6 +90,7 @@ def inventory_tables() -> list[str]:
         _table(definitions["NodeKeys"]["properties"]),
         _table(definitions["DeviceKeys"]["properties"]),
         _table(definitions["NpuNetworkKeys"]["properties"]),
+        _table(definitions["ContainerKeys"]["properties"]),
         _table(flat),
     ]
 

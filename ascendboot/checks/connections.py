@@ -8,16 +8,9 @@ from typing import TypeVar
 
 from ascendboot.checks.devices import DRIVER
 from ascendboot.checks.finding import Finding, Findings, devices, error, grouped, in_order, warning
-from ascendboot.checks.probes import (
-    TCP_TIMEOUT_S,
-    NodeProbes,
-    Npu,
-    PingProbe,
-    ProbeResults,
-    TcpProbe,
-)
+from ascendboot.checks.probes import NodeProbes, Npu, PingProbe, ProbeResults, TcpProbe
 from ascendboot.facts.parsers.hccn_tool import Ping
-from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Answered, Unanswered
+from ascendboot.facts.query import Answer, Answered, Unanswered
 from ascendboot.model.names import fold
 from ascendboot.value import replace
 
@@ -194,10 +187,8 @@ def _connections(results: Mapping[str, ProbeResults]) -> Findings:
             yield warning("tcp-untested", (source,), text, remedy)
             continue
         for probe, result in sorted(found.tcp.items(), key=lambda item: item[0].port):
-            if result.exit_code in ENDED_BY_TIMEOUT:
-                silent.append((probe, f"no answer within {TCP_TIMEOUT_S} s"))
-            elif result.exit_code and result.reason != _REFUSED:
-                silent.append((probe, result.reason or f"exit code {result.exit_code}"))
+            if result.exit_code and result.reason != _REFUSED:
+                silent.append((probe, result.why))
             elif probe.is_open and result.exit_code:
                 refused.append(((probe.target, f"{probe.address}:{probe.port}"), source))
     yield from _blocked(silent)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ascendboot.checks.finding import Finding, Findings, Level, error, unanswered, warning
-from ascendboot.facts.container import ENGINES, PROGRAMS
+from ascendboot.facts.container import ENGINES, PROGRAMS, is_foreign
 from ascendboot.facts.derive import answered_nodes
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.system import Container, Engines
@@ -22,6 +22,14 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
     """Containers that ranks cannot run in, or not as they should."""
     for node, node_facts in answered_nodes(cluster, facts):
         if node.container is None:
+            continue
+        if is_foreign(cluster, node, node_facts.container):
+            text = f"ascendboot did not create the container {node.container}: it is left as it is"
+            remedy = (
+                "Remove it if nobody needs it, or state another `container.name`; or write only "
+                f"`container: {node.container}` to use it as it is"
+            )
+            yield error("container-not-ours", (node.name,), text, remedy)
             continue
         yield from obstacles(node, node_facts.container)
         engines = value_of(node_facts.container)
@@ -57,6 +65,14 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
             yield replace(finding, remedy=remedy)
 
 
+def busy_findings(busy: Mapping[str, tuple[str, Sequence[str]]]) -> Findings:
+    """Containers that are not replaced: why they would be, and what runs in them, by node."""
+    for name, (why, processes) in busy.items():
+        text = f"{why}, and this runs in it: {', '.join(processes[:3])}"
+        remedy = "End it (a job: stop --job ID), and run setup again"
+        yield error("container-busy", (name,), text, remedy)
+
+
 def obstacles(node: Node, answer: Answer[Engines]) -> Findings:
     """Why nothing can be run in the node's container; nothing if it can."""
     engines, name = value_of(answer), node.container or ""
@@ -76,7 +92,9 @@ def obstacles(node: Node, answer: Answer[Engines]) -> Findings:
         named = ", ".join(engines.names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         there = f"there are {named}" if named else "there is none at all"
         remedy = "Start it, or correct `container`"
-        if node.ssh.user != "root" and node.engine != "docker":
+        if node.creation is not None:
+            remedy = "Run setup, which creates it"
+        elif node.ssh.user != "root" and node.engine != "docker":
             remedy += f", or log in as the user who started it: {OWN_ONLY}"
         text = f"there is no container {name}; {there}"
         yield error("container-absent", (node.name,), text, remedy)

@@ -180,6 +180,8 @@ def _memlock(node: Node, given: NodeEnvironment) -> finding.Findings:
     remedy = "Set memlock to unlimited in /etc/security/limits.conf or LimitMEMLOCK of the service"
     if node.container:
         remedy = "Re-create the container with --ulimit memlock=-1:-1"
+    if node.creation is not None:
+        remedy = "Set memlock in default-ulimits of daemon.json, remove the container and run setup"
     text = (
         f"ranks may lock {given.memlock_kib} KiB of memory{place} (ulimit -l), too little for "
         "RDMA and pinned buffers"

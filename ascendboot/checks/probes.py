@@ -14,7 +14,7 @@ from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section, lines_of
 from ascendboot.facts.parsers.hccn_tool import Ping
-from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, value_of
+from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Sections, Unanswered, attempt, value_of
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.ports import openmpi_value
@@ -209,7 +209,7 @@ def _tcp_probes(
     return found
 
 
-TCP_TIMEOUT_S = 3
+_TCP_TIMEOUT_S = 3
 _TOOL = "the script that tries the network"
 _AT_ONCE = 32
 _TCP_LINE = re.compile(r"([0-9]+) ([0-9]{1,3}) ?(.*)")
@@ -220,6 +220,13 @@ class TcpResult(Value):
 
     exit_code: int
     reason: str
+
+    @property
+    def why(self) -> str:
+        """Why there is no connection, for messages."""
+        if self.exit_code in ENDED_BY_TIMEOUT:
+            return f"no answer within {_TCP_TIMEOUT_S} s"
+        return self.reason or f"exit code {self.exit_code}"
 
 
 class ProbeResults(Value):
@@ -244,9 +251,9 @@ def probe_command(probes: NodeProbes) -> Command:
         f"tcp {number} {probe.address} {probe.port}\n" for number, probe in enumerate(probes.tcp)
     ]
     pings_s = 30 + 2 * len(probes.pings)
-    tcp_s = 5 + TCP_TIMEOUT_S * (1 + len(probes.tcp) // _AT_ONCE)
+    tcp_s = 5 + _TCP_TIMEOUT_S * (1 + len(probes.tcp) // _AT_ONCE)
     return read_script(
-        script("checks-probes.sh", limit=TCP_TIMEOUT_S, call_limit=CALL_TIMEOUT_S, jobs=_AT_ONCE),
+        script("checks-probes.sh", limit=_TCP_TIMEOUT_S, call_limit=CALL_TIMEOUT_S, jobs=_AT_ONCE),
         str(pings_s),
         purpose="try the network",
         timeout_s=30.0 + max(pings_s, tcp_s),

@@ -49,9 +49,10 @@ def reset(
     """Remove everything that setup wrote on the nodes and on the control machine.
 
     Ends the cluster's own sshd and removes the cluster's folder on every node,
-    including logs of jobs. Keeps and names other files, such as checkpoints.
-    Keeps the runs on the control machine and the accepted host keys. Refused
-    while a job runs. --npu-network also restores the network of the NPUs.
+    including logs of jobs, and the containers that setup created. Keeps and
+    names other files, such as checkpoints. Keeps the runs on the control machine
+    and the accepted host keys. Refused while a job runs. --npu-network also
+    restores the network of the NPUs.
 
     Nodes that were removed from the inventory are reset, too. --node resets
     only one node. If it was removed from the inventory, the other nodes then

@@ -65,9 +65,10 @@ def setup(
     """Turn the servers of an inventory into a training cluster.
 
     A second run changes nothing. Connects to every node, queries and checks it,
-    starts the cluster's own sshd, lets the primary log in everywhere, writes
-    environment, rank table and hostfile, sends the code if the inventory states
-    a source, and verifies the result with real logins.
+    creates the containers for which the inventory states an image, starts the
+    cluster's own sshd, lets the primary log in everywhere, writes environment,
+    rank table and hostfile, sends the code if the inventory states a source, and
+    verifies the result with real logins.
 
     Examples:
       invoke setup --inventory two-node.yaml --plan  preview; writes nothing

@@ -133,6 +133,9 @@ def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, st
         "resources.mode": "" if same_mode else f"{mode} becomes rank-table",
         "nodes": "too few for cabinet routing" if is_cabinet and not is_routed else "",
         "container": "" if same_container else f"ranks run in the container {container}",
+        "container.image": "left out, with mounts, shm and env: pods have an image of --image"
+        if any(node.creation for node in cluster.nodes)
+        else "",
         "code.path": "" if cluster.code_path else f"not stated: the image must have {job.script}",
         folders: "on every server of Kubernetes; or replace hostPath by a claim",
     }

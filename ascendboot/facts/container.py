@@ -46,9 +46,12 @@ def container_query(node: Node) -> dict[str, query.Fact[system.Engines]]:
     if node.container is None:
         return {}
     programs = " ".join(name for names in PROGRAMS.values() for name in names)
+    inside = script("facts-container-inside.sh")
+    if node.creation is not None:
+        inside += script("facts-container-processes.sh")
     command = read_script(
         script("facts-container.sh", limit_s=_LIMIT_S),
-        *(system.FORMAT, node.container, script("facts-container-inside.sh"), programs),
+        *(system.FORMAT, node.container, inside, programs),
         *ENGINES[node.engine],
         purpose=f"look for the container {node.container}",
         timeout_s=5.0 * _LIMIT_S,
@@ -65,10 +68,18 @@ def container_exec(node: Node, answer: query.Answer[system.Engines]) -> Containe
     return ContainerExec(container.engine, node.container)
 
 
+def is_foreign(cluster: Cluster, node: Node, answer: query.Answer[system.Engines]) -> bool:
+    """Whether setup did not create the container that it should: it may not even enter that."""
+    engines = query.value_of(answer)
+    found = engines.container if engines else None
+    return node.creation is not None and found is not None and found.cluster != cluster.name
+
+
 def _engines(result: Result) -> system.Engines:
     sections = query.Sections(result, _CONTAINER_SCRIPT)
     names: set[str] = set()
     refused: dict[str, str] = {}
+    paths: list[str] = []
     known = [engine for engine in ENGINES["auto"] if engine in sections]
     for engine in known:
         if sections[engine].exit_code:
@@ -80,11 +91,13 @@ def _engines(result: Result) -> system.Engines:
             return system.Engines(container=container)
         if not is_absent(reply.text):
             refused[path] = _message(reply)
-        elif sections[f"{engine}/names"].exit_code == 0:
+            continue
+        paths.append(path)
+        if sections[f"{engine}/names"].exit_code == 0:
             names.update(system.parse_names(sections[f"{engine}/names"].text))
     if all(sections[engine].exit_code for engine in known):
         raise ToolMissingError(f"there is no {' and no '.join(known)} on the host side")
-    return system.Engines(names=tuple(sorted(names)), refused=refused)
+    return system.Engines(names=tuple(sorted(names)), refused=refused, paths=tuple(paths))
 
 
 def _container(path: str, reply: str, inside: Section | None) -> system.Container:
@@ -98,6 +111,7 @@ def _container(path: str, reply: str, inside: Section | None) -> system.Containe
     lines = [line.split() for line in inside.text.splitlines()]
     return replace(
         found,
+        processes=tuple(" ".join(words[1:]) for words in lines if words[:1] == ["runs"]),
         lacks=tuple(words[1] for words in lines if words[:1] == ["lacks"]),
         lacks_capabilities=any(
             words[::2] == ["may", "0"] and ~int(words[1], 16) & _OF_SSHD for words in lines

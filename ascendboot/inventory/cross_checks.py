@@ -99,7 +99,7 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
         for conflict in own - everywhere:
             if not _report_first(sheet, _env_of(entry), conflict.names, conflict.text):
                 sheet.report(entry.mark, conflict.text)
-    known = {*environment(keys), *(name for entry in entries for name in entry.env)}
+    known = {*environment(keys), *(name for stated, _ in sections.values() for name in stated)}
     for index, name in enumerate(keys.secret_env):
         if name not in known:  # its secret would be shown
             hint = did_you_mean(name, known, sheet) or "; remove it, or state the variable"
@@ -256,8 +256,13 @@ def _sections_of(sheet: Sheet, keys: InventoryKeys) -> list[Section]:
 
 
 def _env_of(entry: Entry) -> list[Section]:
-    """Where the variables of an entry are stated, highest priority first."""
-    return [(layer.keys.env, layer.mark.at("env")) for layer in entry.layers if layer.keys.env]
+    """Where the variables of an entry and of its container are stated, highest priority first."""
+    stated: list[Section] = [
+        (layer.keys.env, layer.mark.at("env")) for layer in entry.layers if layer.keys.env
+    ]
+    if made := entry.created:
+        stated.append((made.env, entry.mark_of("container").at("env")))
+    return stated
 
 
 def _report_first(

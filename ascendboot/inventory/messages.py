@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ascendboot.inventory.schema import InventoryKeys, NodeKeys, shape_at
+from ascendboot.inventory.schema import InventoryKeys, NodeKeys, resolve, shape_at
 from ascendboot.inventory.values import SENTENCE, TAG
 from ascendboot.inventory.yaml import Location, Raw, Sheet, YamlValue, described
 
@@ -84,7 +84,9 @@ def _sentence(problem: ErrorDetails, location: Location, sheet: Sheet) -> str:
 
 
 def _unknown(location: Location, sheet: Sheet) -> str:
-    key, known = str(location[-1]), shape_at(location[:-1]).get("properties", {})
+    key, shape = str(location[-1]), shape_at(location[:-1])
+    forms = (shape, *map(resolve, shape.get("oneOf", ())))
+    known = {name: inner for form in forms for name, inner in form.get("properties", {}).items()}
     if _SECRET.fullmatch(key):
         return f"{SECRETS}; ssh uses your keys and your agent (`identity` names a key)"
     if len(location) == 1 and key in NodeKeys.model_fields:

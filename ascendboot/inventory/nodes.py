@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from ascendboot.inventory import values
 from ascendboot.inventory.messages import did_you_mean, no_such
-from ascendboot.inventory.schema import DeviceKeys, InventoryKeys, NodeKeys
+from ascendboot.inventory.schema import ContainerKeys, DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
-from ascendboot.model.cluster import Device, Node, SshAccess
+from ascendboot.model.cluster import Creation, Device, Node, SshAccess
 from ascendboot.model.names import expand, fold
 from ascendboot.model.topology import Leaf
 from ascendboot.value import Value
@@ -49,6 +49,12 @@ class Entry(Value):
     def env(self) -> dict[str, str]:
         """The variables of these nodes alone; earlier layers have priority."""
         return {k: v for layer in reversed(self.layers) for k, v in layer.keys.env.items()}
+
+    @property
+    def created(self) -> ContainerKeys | None:
+        """The description of a container that setup creates."""
+        stated = self.value("container")
+        return stated if isinstance(stated, ContainerKeys) else None
 
     def value(self, key: str) -> Any:  # noqa: ANN401 (the type of the key)
         """The value of `key` in the first layer that states it, else its default."""
@@ -379,8 +385,9 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
             jump=jump,
             fingerprint=value("fingerprint"),
         ),
-        container=value("container"),
+        container=made.name if (made := draft.entry.created) else value("container"),
         engine=value("engine"),
+        creation=Creation(**made.model_dump(exclude={"name"})) if made else None,
         devices=draft.devices,
         device_count=count if isinstance(count, int) else None,
         interface=value("interface"),

@@ -56,6 +56,25 @@ class NpuNetworkKeys(Keys):
     mtu: values.Mtu | None = None
 
 
+class ContainerKeys(Keys):
+    """A container that setup creates."""
+
+    name: values.Container
+    image: values.Image
+    devices: Literal["used", "all"] = "used"
+    runtime: Literal["default", "ascend"] = "default"
+    mounts: Annotated[list[values.Mount], Kind("a list of SOURCE:TARGET[:ro]")] = []
+    shm: values.SharedMemory = "1 GiB"
+    env: values.Environment = {}
+
+
+ContainerValue = Annotated[
+    Annotated[values.Container, Tag(f"{TAG}name")] | Annotated[ContainerKeys, Tag(f"{TAG}keys")],
+    values.by_type(name=str, keys=dict),
+    Kind("the name of a container, or a mapping of its keys"),
+]
+
+
 class NodeKeys(Keys):
     """What a node may have; `defaults` and every group may have it too."""
 
@@ -67,7 +86,7 @@ class NodeKeys(Keys):
     identity: values.PathHere | None = None
     jump: values.Jump | None = None
     fingerprint: values.Fingerprint | None = None
-    container: values.Container | None = None
+    container: ContainerValue | None = None
     engine: model.Engine = "auto"
     devices: Devices | None = None
     npu_network: Annotated[NpuNetworkKeys, Kind("a mapping with address and netmask")] | None = None

@@ -277,6 +277,21 @@ Fingerprint = Annotated[
 Container = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), Kind("the name of a container")
 ]
+Image = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$"),
+    Kind("the name of an image, such as swr.example/rec-sdk:7.3.0"),
+]
+
+
+Mount = Annotated[
+    str,
+    Field(pattern=r'^/[^\r\n\t:,"]*:/[^\r\n\t:,"]+(:ro)?$'),
+    Kind("SOURCE:TARGET or SOURCE:TARGET:ro, absolute paths without a comma"),
+]
+SharedMemory = Annotated[
+    str, Field(pattern=r"^[1-9][0-9]{0,5} ?(MiB|GiB)$"), Kind("a size such as 64 GiB")
+]
 Interface = Annotated[
     str, Field(pattern=r"^[^\s/:]{1,15}$"), Kind("the name of a network interface")
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import PurePosixPath
@@ -55,6 +55,18 @@ class SshAccess(Value, kw_only=True):
     """`SHA256:…` of the right host key, as the inventory states it."""
 
 
+class Creation(Value, kw_only=True):
+    """How setup creates the container of a node."""
+
+    image: str
+    devices: Literal["used", "all"] = "used"
+    mounts: Sequence[str] = ()
+    """`SOURCE:TARGET` or `SOURCE:TARGET:ro`."""
+    shm: str = "1 GiB"
+    runtime: Literal["default", "ascend"] = "default"
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
 class Node(Value, kw_only=True):
     """One server of the cluster."""
 
@@ -70,6 +82,8 @@ class Node(Value, kw_only=True):
     """Where ranks run; None: on the host itself."""
     engine: Engine = "auto"
     """The container's engine; auto: the first engine that has a container of this name."""
+    creation: Creation | None = None
+    """How setup creates the container; None: it does not."""
     devices: tuple[Device, ...] = ()
     """The devices to use, in this order; empty: all devices of the node, by physical id."""
     device_count: int | None = None
@@ -367,7 +381,9 @@ class Cluster(Value, kw_only=True, dict=True):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The values of all secret variables: they must not appear in any output, report or log."""
-        stated = [item for env in (self.env, *(n.env for n in self.nodes)) for item in env.items()]
+        created = (node.creation.env for node in self.nodes if node.creation)
+        envs = (self.env, *(node.env for node in self.nodes), *created)
+        stated = [item for env in envs for item in env.items()]
         return to_mask([value for name, value in stated if self.is_secret(name, value)])
 
     def node(self, name: str) -> Node:

@@ -19,7 +19,8 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
-from ascendboot.setup.phases import CODE, COMPARE, QUERY, SETUP, Phase, rounds
+from ascendboot.setup.create import planned
+from ascendboot.setup.phases import CODE, COMPARE, CONTAINERS, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, failed, found
 from ascendboot.setup.steps import Change, NpuNetwork, Satisfied, Step, StepState
 from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
@@ -72,7 +73,7 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
     Raises:
         Stopped: something blocks setup, or the operator interrupted; the results have the reason.
     """
-    context, sides = _ready_to_change(survey, connect)
+    context, sides = _ready_to_change(survey, survey.look(connect))
     progress = survey.progress
     planned = progress.for_each(sides, lambda node: _planned(context, node, sides[node.name]))
     done = [result for each in planned.values() if isinstance(each, list) for result in each]
@@ -96,7 +97,7 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
         Stopped: something blocks setup or failed, or the operator interrupted; the results have the
             reason, and later phases have not run.
     """
-    context, sides = _ready_to_change(survey, connect)
+    context, sides = _ready_to_change(survey, survey.look(connect, creates=True))
     if survey.before_writing is not None:
         authority, control = survey.before_writing(context.facts)
         context = replace(context, authority=authority, control=control)
@@ -108,10 +109,11 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
     return context
 
 
-def _ready_to_change(survey: Survey, connect: Connect) -> tuple[Context, Mapping[str, Sides]]:
+def _ready_to_change(survey: Survey, surveyed: Surveyed) -> tuple[Context, Mapping[str, Sides]]:
     """The context and the sides of all nodes, if nothing blocks setup."""
-    surveyed = survey.look(connect)
     survey.progress.stop_if_bad()
+    if surveyed.pending:
+        survey.progress.end(CONTAINERS, planned(surveyed.pending))
     if surveyed.context is None:
         raise Stopped
     return surveyed.context, surveyed.sides
@@ -328,7 +330,7 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     survey.progress.end(COMPARE, compared)
     ports = {node.name: port for node in known for port in sshd_ports(node, facts)[:1]}
     probes = probes_of(cluster, facts.nodes, coverage, ssh_ports=ports)
-    logins = _logins(cluster, facts, surveyed.context)
+    logins = None if surveyed.pending else _logins(cluster, facts, surveyed.context)
     run_verification(survey.progress, logins, probes, surveyed.sides)
 
 
@@ -336,6 +338,9 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     """What setup would change; one result where nothing is set up, or steps are not known."""
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     names = tuple(node.name for node in cluster.nodes)
+    if surveyed.pending:
+        would = planned(surveyed.pending)
+        return [_difference(r, f"not in the desired state: {r.detail}") for r in would]
     if not any(there.files or there.daemon for there in installed):
         nothing = warning("not-set-up", names, "nothing is set up yet", "Run setup")
         return found("compare", "files", {}, [nothing])

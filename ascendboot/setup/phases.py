@@ -37,6 +37,7 @@ class Phase(Value, kw_only=True):
 REACH = "Reach the nodes"
 QUERY = "Query every node"
 CHECK = "Check the answers"
+CONTAINERS = "Create the containers"
 CODE = "Send the code"
 VERIFY = "Verify logins from the primary"
 COMPARE = "Compare with the desired state"

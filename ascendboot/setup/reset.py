@@ -46,6 +46,8 @@ class SideLeftovers(Value):
     """Files in its folder that are not; they are never touched."""
     table: str
     """The cluster's own table of nft, with its family; may be empty."""
+    created: tuple[str, ...]
+    """Engine, kind and name of each container and volume that setup created."""
     sshd: int | None
     """Pid of the cluster's own sshd; None: it does not run."""
     code_files: int
@@ -62,7 +64,17 @@ class SideLeftovers(Value):
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        kinds = ("base", "ours", "empty", "foreign", "firewall", "sshd", "problem", "port")
+        kinds = (
+            "base",
+            "ours",
+            "empty",
+            "foreign",
+            "firewall",
+            "created",
+            "sshd",
+            "problem",
+            "port",
+        )
         values = by_kind(left, *kinds)
         of_code = by_kind(code, "files", "changed", "problem")
         return cls(
@@ -72,6 +84,7 @@ class SideLeftovers(Value):
             has_empty=bool(values["empty"]),
             foreign=tuple(values["foreign"]),
             table="".join(values["firewall"]),
+            created=tuple(values["created"]),
             sshd=int(values["sshd"][0]) if values["sshd"] else None,
             code_files=int(of_code["files"][0]) if of_code["files"] else 0,
             code_changed=tuple(of_code["changed"]),
@@ -82,12 +95,20 @@ class SideLeftovers(Value):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        parts = (self.files, self.has_empty, self.code_files, self.table)
+        parts = (self.files, self.has_empty, self.code_files, self.table, self.created)
         return self.sshd is None and not any(parts) and not (self.restores and self.ports)
 
-    def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
-        """What was or would be removed."""
-        place = f" in the container {self.container.container}" if self.container else ""
+    @property
+    def _place(self) -> str:
+        return f" in the container {self.container.container}" if self.container else ""
+
+    @property
+    def _before(self) -> str:
+        return f"what was there before: {'; '.join(self.ports)}"
+
+    def _removed(self, done: Outcome) -> list[tuple[str, str]]:
+        """The step and the words of all that was or would be removed."""
+        place = self._place
         would = "would be " if done is Outcome.WOULD_CHANGE else ""
         removed = []
         if self.code_files:
@@ -97,15 +118,22 @@ class SideLeftovers(Value):
             removed.append(("sshd", f"the cluster's sshd{place} {would}stopped"))
         if self.table:
             removed.append(("firewall", f"the table {self.table} of nft {would}removed"))
+        for thing in self.created:
+            words = f"the {thing.partition(' ')[2]} {would}removed, with all that lies in it"
+            removed.append(("container", words))
         if self.files or self.has_empty:
             words = f"{self.base}{place} {would}removed, {self.files} files of ascendboot"
             removed.append(("files", words))
-        before = f"what was there before: {'; '.join(self.ports)}"
         if self.ports and self.restores:
-            removed.append(("npu-network", f"the network of the NPUs {would}set to {before}"))
+            removed.append(("npu-network", f"the network of the NPUs {would}set to {self._before}"))
+        return removed
+
+    def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
+        """What was or would be removed, set back, or left alone."""
+        place, removed = self._place, self._removed(done)
         results = [StepResult(node, "reset", step, done, words, took) for step, words in removed]
         if self.ports and not self.restores:
-            words = f"the network of the NPUs stays; reset --npu-network restores {before}"
+            words = f"the network of the NPUs stays; reset --npu-network restores {self._before}"
             results.append(StepResult(node, "reset", "npu-network", Outcome.OK, words, took))
         remedy = "keep what is wanted and remove the rest by hand"
         cause = Finding("not-ours", "warning", (node,), "", remedy)
@@ -139,7 +167,7 @@ class NodeLeftovers(Value):
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        steps = {"sshd", "firewall", "files", "code", "npu-network"}
+        steps = {"sshd", "firewall", "files", "code", "container", "npu-network"}
         if not any(result.step in steps for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
@@ -147,22 +175,28 @@ class NodeLeftovers(Value):
 
 
 def leftovers_commands(
-    cluster: str, *, removes: bool = False, in_container: bool = False
+    cluster: str,
+    *,
+    removes: bool = False,
+    in_container: bool = False,
+    created: Sequence[str] = (),
 ) -> tuple[Command, Command]:
     """The commands about the sent code, and about all else that ascendboot left on one side.
 
-    They look, or they end the cluster's sshd and remove what setup wrote and nobody changed.
+    They look, or they end the cluster's sshd and remove what setup wrote and nobody changed, and
+    what it `created`.
     """
     verb, mode = ("remove", "remove") if removes else ("look for", "look")
     of_script = write_script if removes else read_script
 
-    def command(name: str, what: str, **values: str) -> Command:
+    def command(name: str, what: str, *words: str, **values: str) -> Command:
         text = base_script(cluster) + script(name, mode=mode, **values)
-        return of_script(text, purpose=f"{verb} {what}", timeout_s=120.0)
+        return of_script(text, *words, purpose=f"{verb} {what}", timeout_s=120.0)
 
     code = command("setup-code-remove.sh", "the code that was sent")
-    side, table = "container" if in_container else "host", firewall_table(cluster)
-    return code, command("setup-reset.sh", "what ascendboot left", side=side, table=table)
+    sides = {"side": "container" if in_container else "host", "table": firewall_table(cluster)}
+    what, label = "what ascendboot left", f"ascendboot.cluster={cluster}"
+    return code, command("setup-reset.sh", what, *created, label=label, **sides)
 
 
 def by_kind(result: Result, *kinds: str) -> dict[str, list[str]]:
@@ -194,7 +228,7 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     if former is not None:
         now, before = find(cluster, node, host), find(cluster, former, host)
         inside = tuple(part for part in before.parts if part.container is not None)
-        return NodeLeftovers((*inside, *now.parts), {**before.jobs, **now.jobs})
+        return NodeLeftovers(_parts(*inside, *now.parts), {**before.jobs, **now.jobs})
     queries, jobs_query = leftovers_commands(cluster.name), probe_below(base_script(cluster.name))
     fact = container_query(node).get("container")
     if fact is None:
@@ -207,7 +241,7 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     if container is not None:
         queries = leftovers_commands(cluster.name, in_container=True)
         *both, jobs = host.inside(container).run_all([*queries, jobs_query])
-        parts = (SideLeftovers.read(container, *both), on_host)
+        parts = _parts(SideLeftovers.read(container, *both), on_host)
         return NodeLeftovers(parts, probe_result(jobs))
     engines = value_of(answer)
     if engines is not None and engines.container is None and not engines.refused:
@@ -215,6 +249,13 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     why = next(iter(obstacles(node, answer)))
     what = f"could not look at what setup left in the container {node.container}"
     raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
+
+
+def _parts(*parts: SideLeftovers) -> tuple[SideLeftovers, ...]:
+    """The sides of a node; containers stay if one holds files that are not ascendboot's."""
+    if any(part.container and (part.foreign or part.code_changed) for part in parts):
+        return tuple(replace(part, created=()) for part in parts)
+    return parts
 
 
 class Reset(Struct):
@@ -314,7 +355,9 @@ class Reset(Struct):
         cluster, parts = self.progress.cluster.name, []
         for part in self.found[node.name].parts:
             inside = part.container is not None
-            commands = leftovers_commands(cluster, removes=True, in_container=inside)
+            commands = leftovers_commands(
+                cluster, removes=True, in_container=inside, created=part.created
+            )
             side = host.inside(part.container) if part.container else host
             last = (restore_command(part.base, part.ports),) if part.restores and part.ports else ()
             code, left, *restored = side.run_all([*commands, *last])

@@ -10,7 +10,7 @@ from ascendboot.checks import containers, devices, launchers, network, rank_tabl
 from ascendboot.checks import hosts as host_checks
 from ascendboot.checks.finding import Finding, in_order
 from ascendboot.errors import NodeError
-from ascendboot.facts.container import container_exec, container_query
+from ascendboot.facts.container import container_exec, container_query, is_foreign
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
 from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
@@ -20,8 +20,9 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, Context, plan_cluster
+from ascendboot.setup.create import Pending, pending
 from ascendboot.setup.lock import Lock, Locks, held_lock
-from ascendboot.setup.phases import CHECK, QUERY, REACH
+from ascendboot.setup.phases import CHECK, CONTAINERS, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import HostSide, Sides, Transport
@@ -45,6 +46,8 @@ class NodeAnswers(Value):
     """How the lock was taken; on the primary only."""
     old_container: str = ""
     """The container of an earlier inventory in which the cluster's sshd still runs."""
+    pending: Pending | None = None
+    """What setup has to do about the container first; its facts were not kept then."""
 
 
 class Surveyed(Value):
@@ -54,7 +57,9 @@ class Surveyed(Value):
     sides: Mapping[str, Sides]
     """Both sides of each reached node; twice the host where no container can be entered."""
     context: Context | None
-    """For steps; None where something blocks them."""
+    """For steps; None where something blocks them, or containers are pending."""
+    pending: Mapping[str, Pending]
+    """What setup has to do about containers first, by node."""
 
 
 def installed_fact(cluster: Cluster) -> Fact[Installed]:
@@ -91,28 +96,62 @@ class Survey(Value, kw_only=True):
         """The cluster to which the nodes belong."""
         return self.progress.cluster
 
-    def look(self, connect: Connect) -> Surveyed:
+    def look(self, connect: Connect, *, creates: bool = False) -> Surveyed:
         """Reach, query and check the nodes.
 
+        `creates`: pending containers are created first, if nothing blocks setup.
+
         Raises:
-            Stopped: the operator interrupted.
+            Stopped: a container could not be created, or the operator interrupted.
         """
         hosts = self._reach(connect)
         answers = self._query(hosts)
         nodes = {node.name: node for node in self.cluster.nodes}
-        facts = ClusterFacts(
-            nodes={n: with_stated(self.cluster, nodes[n], a.facts) for n, a in answers.items()},
-            installed={n: a.installed for n, a in answers.items()},
-            sshd_sides={n: a.sshd_side for n, a in answers.items() if a.sshd_side},
-            unused_hosts={n: a.unused_host for n, a in answers.items() if a.unused_host},
-            old_containers={n: a.old_container for n, a in answers.items() if a.old_container},
-        )
-        sides = {name: Sides(host, host) for name, host in hosts.items()}
-        sides |= {name: answer.sides for name, answer in answers.items()}
-        # For all that follows: steps compare nodes with those of the cluster.
-        self.progress.cluster = self.cluster.with_leaves(leaves_by_lldp(self.cluster, facts.nodes))
-        before = [*self._of_control(facts, sides), *self._of_ports(facts, sides)]
-        return Surveyed(facts, sides, self._check(facts, before))
+        while True:
+            facts = ClusterFacts(
+                nodes={n: with_stated(self.cluster, nodes[n], a.facts) for n, a in answers.items()},
+                installed={n: a.installed for n, a in answers.items()},
+                sshd_sides={n: a.sshd_side for n, a in answers.items() if a.sshd_side},
+                unused_hosts={n: a.unused_host for n, a in answers.items() if a.unused_host},
+                old_containers={n: a.old_container for n, a in answers.items() if a.old_container},
+            )
+            sides = {name: Sides(host, host) for name, host in hosts.items()}
+            sides |= {name: answer.sides for name, answer in answers.items()}
+            # For all that follows: steps compare nodes with those of the cluster.
+            leaves = leaves_by_lldp(self.cluster, facts.nodes)
+            self.progress.cluster = self.cluster.with_leaves(leaves)
+            todo = {name: answer.pending for name, answer in answers.items() if answer.pending}
+            busy = {name: (each.why, each.users) for name, each in todo.items() if each.users}
+            findings = [*containers.busy_findings(busy), *self._findings(facts, sides)]
+            is_blocked = len(answers) < len(nodes) or any(f.level == "error" for f in findings)
+            if is_blocked or not (creates and todo):
+                break
+            self._create(hosts, todo)
+            answers |= self._query({name: hosts[name] for name in todo}, again=True)
+            self.progress.stop_if_bad()
+        context = self._report(facts, findings, is_blocked=is_blocked or bool(todo))
+        return Surveyed(facts, sides, context, todo)
+
+    def _create(self, hosts: Mapping[str, HostSide], todo: Mapping[str, Pending]) -> None:
+        """Create, re-create or start the containers of some nodes.
+
+        Raises:
+            Stopped: one of them failed, or the operator interrupted.
+        """
+
+        def work(node: Node) -> StepResult:
+            each, began = todo[node.name], time.monotonic()
+            hosts[node.name].run(each.command).checked()
+            words, took = f"{each.why}: {each.done}", time.monotonic() - began
+            return StepResult(node.name, "containers", "container", Outcome.CHANGED, words, took)
+
+        self.progress.begin(CONTAINERS)
+        done = self.progress.for_each(todo, work).values()
+        results = [
+            failed("containers", "container", r) if isinstance(r, NodeError) else r for r in done
+        ]
+        self.progress.end(CONTAINERS, results)
+        self.progress.stop_if_bad()
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
@@ -129,11 +168,16 @@ class Survey(Value, kw_only=True):
         self.progress.end(REACH, results)
         return hosts
 
-    def _query(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers]:
-        """Query every node that was reached; one node's error does not stop the others."""
+    def _query(
+        self, hosts: Mapping[str, HostSide], *, again: bool = False
+    ) -> dict[str, NodeAnswers]:
+        """Query every node that was reached; one node's error does not stop the others.
+
+        `again`: their containers were pending before. The lock on the server is held already.
+        """
 
         def work(node: Node) -> NodeAnswers:
-            return self._query_node(node, hosts[node.name])
+            return self._query_node(node, hosts[node.name], again=again)
 
         self.progress.begin(QUERY)
         began = time.monotonic()
@@ -160,7 +204,7 @@ class Survey(Value, kw_only=True):
         self.progress.end(QUERY, results)
         return answered
 
-    def _query_node(self, node: Node, host: HostSide) -> NodeAnswers:
+    def _query_node(self, node: Node, host: HostSide, *, again: bool) -> NodeAnswers:
         """All answers of a node, in one execution per side, after its lock is taken.
 
         Where nothing can run in the node's container, its workload side is not queried, and the
@@ -171,7 +215,7 @@ class Survey(Value, kw_only=True):
         """
         cluster = self.cluster
         locks = self.locks if node == cluster.primary else None
-        first = {"lock": locks.on_host} if locks is not None else {}
+        first = {"lock": locks.on_host} if locks is not None and not again else {}
         of_code = self.sender.questions() if self.sender else {}
         own = {"own": installed_fact(cluster)}
         of_host = {**queries(cluster, node), **of_code}
@@ -184,20 +228,26 @@ class Survey(Value, kw_only=True):
             NodeFacts.from_answers(node.name, answers),
             Sides(host, host),
             _installed(node, answers),
-            lock=held_lock(node.name, answers["lock"]) if locks is not None else Lock(),
+            lock=held_lock(node.name, answers["lock"]) if first else Lock(),
             old_container=self._old_container(node, host),
         )
         if node.container is None:
             return there
+        todo = None if again else pending(cluster, node, with_stated(cluster, node, there.facts))
+        if todo is not None:
+            kept = {name: answer for name, answer in answers.items() if name != "container"}
+            there = replace(there, pending=todo, facts=NodeFacts.from_answers(node.name, kept))
         inside = container_exec(node, answers["container"])
-        if inside is None:
+        if inside is None or is_foreign(cluster, node, answers["container"]):
             return replace(there, installed=Installed(there.installed.base))
         work = host.inside(inside)
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
         has_sshd = cluster.serves_from_host(node)
         return replace(
             there,
-            facts=NodeFacts.from_answers(node.name, {**of_work, **answers}),
+            facts=NodeFacts.from_answers(node.name, {**of_work, **answers})
+            if todo is None
+            else there.facts,
             sides=Sides(host, work),
             installed=_installed(node, of_work),
             sshd_side=there.installed if has_sshd else None,
@@ -255,20 +305,26 @@ class Survey(Value, kw_only=True):
         jobs = self._jobs_on(changing, sides)
         return network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
 
-    def _check(self, facts: ClusterFacts, before: Sequence[Finding]) -> Context | None:
-        """Report all findings; the context for steps if none of them blocks."""
+    def _findings(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
+        """What is found on the nodes that answered."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
-        findings = list(before)
+        findings = [*self._of_control(facts, sides), *self._of_ports(facts, sides)]
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
+        return findings
+
+    def _report(
+        self, facts: ClusterFacts, findings: Sequence[Finding], *, is_blocked: bool
+    ) -> Context | None:
+        """Report all findings; the context for steps if none of them blocks."""
         plan = None
-        if len(known) == len(self.cluster.nodes) and not any(f.level == "error" for f in findings):
+        if not is_blocked:
             planned = plan_cluster(self.cluster, facts)
             if isinstance(planned, ClusterPlan):
                 plan = planned
             else:
                 findings = [*planned, *findings]
-        words = {node.name: "fit the inventory and each other" for node in known}
+        words = dict.fromkeys(facts.nodes, "fit the inventory and each other")
         results = found("judge", "facts", words, findings, as_error=Outcome.BLOCKED)
         for choice, text in plan.words.items() if plan else ():
             primary = self.cluster.primary_name

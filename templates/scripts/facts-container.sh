@@ -15,7 +15,7 @@ for engine; do
   stdout_of "${limit[@]}" "$found" inspect --type container --format "$format" "$name"
   if [ "$code" = 0 ]; then
     section "$engine/inspect" 0 "$output"
-    case $output in *' running '* | *' running')
+    case ${output%%$'\n'*} in *' running '* | *' running')
       # shellcheck disable=SC2086 # names of programs
       query_both "$engine/bash" "${limit[@]}" "$found" exec -e BASH_ENV= "$name" \
         bash -c "$try" - $programs ;;

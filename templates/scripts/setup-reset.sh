@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Lists what ascendboot left in the cluster's folder `b`, and removes it where `mode` is remove.
-: "${b:?}" "${mode:?}" "${side:?}"
+# Arguments: the containers and volumes to remove, each with its engine as this script lists it. The host side
+# lists those that have `label`.
+: "${b:?}" "${mode:?}" "${side:?}" "${label:?}"
 # shellcheck source=templates/scripts/processes.sh
 . processes.sh
 # shellcheck source=templates/scripts/nft-functions.sh
@@ -106,5 +108,23 @@ if [ "$side" = host ] && list_table; then
   [ "$mode" != remove ] || "$nft" delete table inet "$table" 2>/dev/null ||
     echo "problem could not remove the table inet $table of nft"
 fi
+# list_created ENGINE
+list_created() {
+  timeout -k 1 20 "$1" ps -a --filter "label=$label" --format "$1 container {{.Names}}" &&
+    timeout -k 1 20 "$1" volume ls --filter "label=$label" --format "$1 volume {{.Name}}"
+} </dev/null 2>/dev/null
+PATH=$PATH:/usr/local/bin:/usr/bin
+if [ "$mode" = look ] && [ "$side" = host ]; then
+  # docker may be another name of podman
+  { list_created docker; list_created podman; } | sort -su -k2,3 | sed 's/^/created /'
+fi
+for each; do
+  read -r engine kind name <<<"$each"
+  echo "created $each"
+  words=("$kind" rm)
+  [ "$kind" = volume ] || words+=(--force)
+  "$engine" "${words[@]}" "$name" >/dev/null 2>&1 </dev/null ||
+    echo "problem could not remove the $kind $name of $engine"
+done
 [ "$mode" != remove ] || [ ! -d "$b" ] || take_back
 echo end

@@ -329,3 +329,26 @@ def test_down_wants_no_key_and_leaves_no_server(flow: Flow) -> None:
 def test_without_a_key_a_server_says_so(flow: Flow) -> None:
     said = flow.type("docker run --rm --env NODE=1 ascendboot-lab-node || true")
     assert "AUTHORIZED_KEY: is not set; export it before docker compose up" in said
+
+
+def test_the_image_for_rec_sdk_has_all_for_which_there_are_files(
+    docker: Docker, base: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    folder = tmp_path / "rec-sdk"
+    shutil.copytree(pytestconfig.rootpath / "docker/rec-sdk", folder)
+    build = ("build", "--build-arg", f"BASE={base}", "--tag", "rec-sdk", str(folder))
+    lacking = re.findall(r"^MISSING in packages/: (\S+?)[,:]? ", docker(*build), re.MULTILINE)
+    assert lacking == [
+        *("Ascend-cann-toolkit*.run", "npu_bridge-1.15.0-*.whl", "Ascend-mindxsdk-mxrec*.tar.gz")
+    ]
+    inside = ("run", "--rm", "rec-sdk")
+    look = "ls /usr/sbin/sshd /etc/ssh/ssh_host_* /tmp/rec-sdk /installed 2>/dev/null; mpirun -V"
+    assert docker(*inside, "bash", "-c", look).startswith("/usr/sbin/sshd\nmpirun (Open MPI) 4.1")
+    put(
+        folder / "packages/Ascend-cann-toolkit_9.run",
+        'ls /etc/ascend* >/installed; echo "$@" >>/installed\n',
+    )
+    put(folder / "packages/ascend_install.info", "")
+    assert "Ascend-cann" not in docker(*build).partition("MISSING")[2]
+    words = "/etc/ascend_install.info\n--quiet --install --install-path=/usr/local/Ascend\n"
+    assert docker(*inside, "cat", "/installed") == words

@@ -224,9 +224,13 @@ def parse_kernel_ports(port_range: str, reserved: str) -> KernelPorts:
     return KernelPorts(int(ends[1]), int(ends[2]), tuple(kept))
 
 
-FORMAT = "{{.Id}} {{.State.Status}} {{.Config.Image}}"
+LABELS = ("ascendboot.cluster", "ascendboot.description")
+"""The labels of containers that setup creates."""
+FORMAT = "{{.Id}} {{.State.Status}} {{.Config.Image}}" + "".join(
+    f'\n{{{{index .Config.Labels "{label}"}}}}' for label in LABELS
+)
 RUNNING = "running"
-_CONTAINER = re.compile(r"([0-9a-f]{64}) ([a-z]+) ?(\S*)")
+_CONTAINER = re.compile(r"([0-9a-f]{64}) ([a-z]+) ?(\S*)(?:\n(.*)\n(.*))?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -240,6 +244,12 @@ class Container(Value, kw_only=True):
     """As the engine prints it: running, exited, paused …"""
     image: str = ""
     """Empty where it was created from a directory."""
+    cluster: str = ""
+    """The cluster for which setup created it; empty: setup did not."""
+    description: str = ""
+    """The digests by which setup recognizes a changed description."""
+    processes: tuple[str, ...] = ()
+    """What runs in it besides ascendboot; queried only if the inventory states its image."""
     obstacle: str = ""
     """The engine's message if it cannot run bash in it; else empty."""
     lacks: tuple[str, ...] = ()
@@ -259,16 +269,19 @@ class Engines(Value, kw_only=True):
     container: Container | None = None
     names: tuple[str, ...] = ()
     """The containers that exist, if the node's does not."""
+    paths: tuple[str, ...] = ()
+    """The programs of the engines that have no such container."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Maps the path of an engine that gave no answer to its message."""
 
 
 def parse_inspect(text: str, engine: str) -> Container:
-    """Parses the line that `FORMAT` prints."""
+    """Parses the lines that `FORMAT` prints."""
     match = _CONTAINER.fullmatch(text.strip())
     if match is None:
         raise NotUnderstoodError("docker inspect", 1, text.strip(), "an id, a state and an image")
-    return Container(engine=engine, id=match[1], status=match[2], image=match[3])
+    found = Container(engine=engine, id=match[1], status=match[2], image=match[3])
+    return replace(found, cluster=match[4] or "", description=match[5] or "")
 
 
 def parse_names(text: str) -> tuple[str, ...]:

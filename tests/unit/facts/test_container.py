@@ -121,7 +121,8 @@ def test_hostile_16_an_sshd_of_root_needs_three_capabilities(
 def test_existing_containers_are_listed_once(host: Host) -> None:
     host.engine("docker", inspect=ABSENT, ps="printf 'b\\na\\n'")
     host.engine("podman", inspect=ABSENT, ps="echo b")
-    assert host.ask() == Answered(Engines(names=("a", "b")))
+    paths = (str(host.folder / "docker"), str(host.folder / "podman"))
+    assert host.ask() == Answered(Engines(names=("a", "b"), paths=paths))
 
 
 def test_an_engine_that_refuses_is_quoted(host: Host) -> None:
