@@ -125,7 +125,8 @@ def _request(call: Call, job: str, request: Request) -> None:
     answer = Ask(Store(run.folder / SUPERVISE_FOLDER), run.run_id, call.screen)(request)
     if answer.is_refused:
         raise UsageError(f"{run.run_id}: {answer.words}")
-    call.screen.say(answer.words)
+    for line in answer.words.splitlines():
+        call.screen.say(line)
     call.end(0, {"job_id": run.run_id, "words": answer.words})
 
 

@@ -16,13 +16,7 @@ from typing import TypeVar
 from ascendboot.checks.containers import obstacles
 from ascendboot.console.screen import Screen
 from ascendboot.console.streams import legible
-from ascendboot.errors import (
-    AscendbootError,
-    CommandError,
-    NodeError,
-    UnreachableError,
-    UsageError,
-)
+from ascendboot.errors import AscendbootError, CommandError, NodeError, UnreachableError, UsageError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.query import query
 from ascendboot.model.cluster import Cluster, ContainerExec, Node

@@ -9,7 +9,6 @@ from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers import LAUNCHERS, Launcher
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, PlannedRank, Start
-from ascendboot.model.cluster import LAUNCHER_NAMES
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
@@ -89,7 +88,7 @@ def _program(
 
 
 def _launcher_env(request: LaunchRequest, launcher: Launcher, node_rank: int) -> dict[str, str]:
-    names = LAUNCHER_NAMES if launcher.traits.loads_libraries else ()
+    names = launcher.traits.library_names
     of_node = request.placement.nodes[node_rank].env
     return {
         "PATH": ":".join((*map(str, launcher.path(request)), request.path or _PATH)),

@@ -19,14 +19,7 @@ from ascendboot.facts.installed import Installed, installed_query, parse_install
 from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.launch.launchers import traits_of
 from ascendboot.launch.plan import LaunchRequest, Login
-from ascendboot.model.cluster import (
-    LAUNCHER_NAMES,
-    Cluster,
-    ContainerExec,
-    Node,
-    NodeClocks,
-    Placement,
-)
+from ascendboot.model.cluster import Cluster, ContainerExec, Node, NodeClocks, Placement
 from ascendboot.model.files import CodeTree
 from ascendboot.model.names import fold, names_file_here
 from ascendboot.readiness import checks, queries
@@ -389,7 +382,7 @@ def _launcher_env(
     The inventory overrides the profile; paths of the profile stand before those of the image.
     """
     traits = traits_of(record.launcher)
-    names = LAUNCHER_NAMES if traits.loads_libraries else ()
+    names = traits.library_names
     of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
     of_profile = {
         name: f"{value}:{of_image[name]}" if of_image.get(name) else value

@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 from typing import ClassVar, Protocol
 
 from ascendboot.launch.plan import LaunchRequest
-from ascendboot.model.cluster import LauncherChoice
+from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
 from ascendboot.value import Value
@@ -43,6 +43,11 @@ class Traits(Value, kw_only=True):
     """Its agents end the ranks of all nodes at once when one fails; otherwise rank-exec does."""
     collective_ways: tuple[str, ...] = ("mpi", "gloo")
     """Libraries with which its ranks can meet in the collective check, best first."""
+
+    @property
+    def library_names(self) -> tuple[str, ...]:
+        """The variables of the ranks that it gets, too."""
+        return LAUNCHER_NAMES if self.loads_libraries else ()
 
 
 class Launcher(Protocol):

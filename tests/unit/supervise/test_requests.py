@@ -26,7 +26,7 @@ def quarantine(node: str) -> Request:
     return Request(verb="quarantine", node=node, reason="loud")
 
 
-def not_called(words: str) -> str:
+def not_called(words: str) -> None:
     raise AssertionError(words)
 
 
