@@ -34,7 +34,8 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
         yield from obstacles(node, node_facts.container)
         engines = value_of(node_facts.container)
         found = engines.container if engines else None
-        if found and found.lacks_capabilities and not cluster.serves_from_host(node):
+        is_inside = cluster.has_logins and not cluster.serves_from_host(node)
+        if found and found.lacks_capabilities and is_inside:
             text = (
                 f"root in the container {node.container} lacks one of the capabilities SETUID, "
                 "SETGID and SYS_CHROOT: the cluster's sshd would refuse every login"

@@ -235,7 +235,8 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
     for node, node_facts in answered_nodes(cluster, facts):
         yield from finding.unanswered("system-unknown", node, node_facts.system)
         yield from finding.unanswered("machine-unknown", node, node_facts.machine, level="warning")
-        yield from _sshd(cluster, node, node_facts)
+        if cluster.has_logins:
+            yield from _sshd(cluster, node, node_facts)
         if needs_openmpi(cluster, facts):
             yield from _openmpi(node, node_facts)
         remedy = "Install it, or state another `code.python`"

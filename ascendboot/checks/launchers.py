@@ -99,7 +99,8 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.
         if "torch" in packages:
             remedy = "Install PyTorch for the Python that `code.python` states"
             yield from finding.unanswered("torch-missing", node, node_facts.torch, remedy)
-        if node.name == cluster.primary_name:  # all launchers reach the nodes by ssh
+        # All launchers reach other nodes by ssh.
+        if node.name == cluster.primary_name and cluster.has_logins:
             ssh, remedy = node_facts.ssh, "Install OpenSSH 7.4 or later where ranks run"
             yield from finding.unanswered("ssh-missing", node, ssh, "Install openssh-client")
             yield from finding.too_old("ssh-old", node, value_of(ssh), SSH_OPTIONS, remedy)

@@ -324,7 +324,7 @@ class Ranks(Value):
 
 
 def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
-    """Return the cluster as `setup` left it, and its record.
+    """Return the cluster as `setup` left it, with one rank per device, and its record.
 
     Raises:
         LaunchError: setup was not run from here, or is outdated.
@@ -334,7 +334,8 @@ def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
         raise LaunchError("the cluster was not set up from here; run setup")
     if outdated := applied.why_outdated(session.cluster):
         raise LaunchError(f"{outdated}; run setup again")
-    return session.cluster.with_leaves(applied.leaves), applied
+    one_each = replace(session.cluster, ranks_per_node=None, ranks_per_device=1)
+    return one_each.with_leaves(applied.leaves), applied
 
 
 def _lost(session: Session, error: UnreachableError) -> str:

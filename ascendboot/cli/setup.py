@@ -12,12 +12,13 @@ from pathlib import Path
 
 from ascendboot.checks.collective.hccl_test import HcclPlan
 from ascendboot.checks.probes import Coverage
+from ascendboot.cli.advice import advice_on
 from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes, run_check
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import UsageError
+from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
@@ -108,6 +109,7 @@ def setup(
         "floor": "GB/s that HCCL Test must reach. Default: compare with earlier runs",
         "nodes": "HCCL Test on these nodes and the primary, as atlas-[1-4]. Default: all",
         "devices": "HCCL Test on these devices of each node, as 0-3,6. Default: all",
+        "advise": "Also give hints for the last job: its script, variables and log",
     }
 )
 def check(
@@ -122,6 +124,7 @@ def check(
     floor: str = "",
     nodes: str = "",
     devices: str = "",
+    advise: bool = False,
 ) -> None:
     """Check nodes, NPUs, network and cluster files. Read-only.
 
@@ -129,15 +132,13 @@ def check(
     that setup would make, logins, pings between NPUs, and TCP connections.
 
     Only --level full, --collective and --hccl-test write on the nodes, into a
-    folder that they remove. The first measures devices that no job uses, and
-    pairs of nodes. With the second, all ranks start as for a job, connect, and
-    compute a known sum. The third measures collectives, and names slow devices.
+    folder that they remove. The first measures free devices and pairs of nodes.
+    With the second, all ranks connect and compute a known sum. The third
+    measures collectives, and names slow devices.
 
     Examples:
       invoke check --inventory two-node.yaml  check a cluster
-      invoke check --all-pairs                test all pairs of NPUs
       invoke check --level full               also measure devices and pairs
-      invoke check --collective               also check that ranks communicate
       invoke check --hccl-test --sizes 1M-1G --floor 20
       invoke check --json | jq '.results[] | select(.level == "error")'
 
@@ -167,9 +168,24 @@ def check(
                     screen.phase(title, results)
                 whole = (*report.results, *results)
                 report = replace(report, results=whole, interrupted=interrupted)
-    session.run.write_json("report.json", report.to_json())
+        document = report.to_json() | ({"advice": _advice(session, screen)} if advise else {})
+    session.run.write_json("report.json", document)
     screen.verdict(report, session.run.shown)
-    call.end(report.exit_code, report.to_json())
+    call.end(report.exit_code, document)
+
+
+def _advice(session: Session, screen: Screen) -> list[dict[str, str]]:
+    """Show the hints; a source of hints that cannot be read leaves the exit code as it is."""
+    try:
+        hints = advice_on(session)
+    except (AscendbootError, OSError) as error:
+        screen.say(f"advice: could not look: {error}", "yellow")
+        return []
+    for hint in hints:
+        screen.say("advice: {where}: {text}. {remedy}. [{id}; source: {source}]".format_map(hint))
+    if not hints:
+        screen.say("advice: none of the hints applies")
+    return hints
 
 
 def walk_setup(

@@ -268,6 +268,7 @@ def near_miss(name: str) -> str | None:
     return next(iter(difflib.get_close_matches(name.upper(), known, n=1, cutoff=_ALIKE)), None)
 
 
+PORT_RANGES = ("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_NPU_SOCKET_PORT_RANGE")
 INTRA_ROCE = "HCCL_INTRA_ROCE_ENABLE"
 _WITHOUT_HCCS = "HCCL_INTER_HCCS_DISABLE"
 _MODE = "HCCL_OP_EXPANSION_MODE"
@@ -299,7 +300,7 @@ def conflicts(env: Mapping[str, str]) -> Iterator[Conflict]:
     for name, other in ((roce, pcie), (pcie, roce)):
         if sound.get(name) == "0" and other not in sound:
             yield Conflict((name,), f"0 alone leaves no link between NPUs of a server; set {other}")
-    ports, base = "HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"
+    ports, base = PORT_RANGES[0], "HCCL_IF_BASE_PORT"
     if ports in sound and base in sound:
         yield Conflict((base, ports), f"{ports} overrides {base}; keep one of the two")
 

@@ -34,15 +34,20 @@ _UNDER_ENV = "; other variables belong under `env`"
 
 
 def environment(keys: InventoryKeys) -> dict[str, str]:
-    """The variables of every rank: those of the profile, overridden by those of the inventory."""
-    return {**profile_env(keys.profile), **keys.env, **keys.hccl}
+    """The variables of every rank: those of the profile, overridden by those of the inventory.
+
+    HCCL's manual: processes that share an NPU need ports of their own, which `auto` gives them.
+    """
+    shared = {name: "auto" for name in hccl.PORT_RANGES if keys.launcher.ranks_per_device > 1}
+    return {**shared, **profile_env(keys.profile), **keys.env, **keys.hccl}
 
 
 def resource_mode(keys: InventoryKeys) -> ResourceMode:
     """The stated mode, or the default of the launcher."""
     if keys.resources.mode is not None:
         return keys.resources.mode
-    return "root-info" if keys.launcher.kind == "torchrun" else "rank-table"
+    by_root = keys.launcher.kind == "torchrun" or _rank_keys(keys)
+    return "root-info" if by_root else "rank-table"
 
 
 def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
@@ -127,12 +132,35 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
         yield from _not_for_torch(keys, mode)
     if kind == "srun":
         yield from _not_for_srun(keys)
+    yield from _unlike_one_rank_per_device(keys, mode)
     if keys.ssh.standby and keys.ssh.trust == "pinned":
         words = "with `trust: pinned` nodes accept one key, that of the primary; write `trust: ca`"
         yield ("ssh", "standby"), words
     if has_meeting_port(mode, kind) and keys.ssh.port == keys.resources.chief_port:
         words = f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another"
         yield ("ssh", "port"), words
+
+
+def _unlike_one_rank_per_device(
+    keys: InventoryKeys, mode: ResourceMode
+) -> Iterator[tuple[Location, str]]:
+    stated = _rank_keys(keys)
+    for name in stated:
+        if mode != "root-info":
+            words = f"{mode} has one rank for each device; leave it out, or write root-info"
+            yield ("resources", "mode"), f"launcher.{name} is stated, and {words}"
+        if keys.parallel is not None:
+            words = "`parallel` counts one rank for each device; leave one of the two out"
+            yield ("launcher", name), words
+    if len(stated) > 1:
+        yield ("launcher", stated[1]), f"{stated[0]} is stated as well; leave one of the two out"
+
+
+def _rank_keys(keys: InventoryKeys) -> list[str]:
+    """The keys that state another number of ranks than one for each device."""
+    of = keys.launcher
+    of_node = ["ranks_per_node"] if of.ranks_per_node is not None else []
+    return [*of_node, *(["ranks_per_device"] if of.ranks_per_device > 1 else [])]
 
 
 def _not_for_srun(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:

@@ -86,6 +86,8 @@ def _cluster(
         chief_device=keys.resources.chief_device,
         launcher=keys.launcher.kind,
         mpi_args=with_port_ranges(mpi_args, env) if keys.firewall else mpi_args,
+        ranks_per_node=keys.launcher.ranks_per_node,
+        ranks_per_device=keys.launcher.ranks_per_device,
         firewall=keys.firewall,
         code_path=keys.code.path,
         code_source=keys.code.source,

@@ -127,6 +127,8 @@ class LauncherKeys(Keys):
 
     kind: model.LauncherKind = "auto"
     mpi_args: Annotated[list[values.Word], Kind("a list of words")] = []
+    ranks_per_node: Annotated[Literal[1], Kind("1")] | None = None
+    ranks_per_device: values.Size = 1
 
 
 class CodeKeys(Keys):

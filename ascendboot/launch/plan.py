@@ -247,7 +247,8 @@ class LaunchPlan(Job, kw_only=True):
         lines = [f"job {self.job_id}: {size}"]
         for node in self.nodes:
             ranks = self.ranks_on(node)
-            devices = ",".join(str(rank.device_id) for rank in ranks)
+            slots = [slot for slot in self.request.placement.slots if slot.node.name == node]
+            devices = ",".join(str(i) for slot in slots for i in (slot.device_id, *slot.others))
             lines.append(f"  {node}: ranks {ranks[0].rank}-{ranks[-1].rank} on devices {devices}")
         lines += [words for words in (self.request.order_words, self.script_words) if words]
         lines.append("files:")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ascendboot.model import topology
 from ascendboot.model.files import PRIMARY
@@ -189,6 +190,9 @@ class Cluster(Value, kw_only=True, dict=True):
     chief_device: int = 0
     launcher: LauncherKind = "auto"
     mpi_args: tuple[str, ...] = ()
+    ranks_per_node: Literal[1] | None = None
+    """One rank has all devices of its node; None: `ranks_per_device` counts."""
+    ranks_per_device: int = 1
     firewall: bool = False
     profile: Profile = "none"
     """The training stack to prepare for; `env` already has its variables."""
@@ -242,6 +246,11 @@ class Cluster(Value, kw_only=True, dict=True):
     def needs_equal_devices(self) -> bool:
         """Whether every node must use the same device ids in the same order (mx_rec)."""
         return self.profile == "rec-sdk-tf"
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether nodes must log in to each other: one server alone needs no SSH of its own."""
+        return len(self.nodes) > 1
 
     @property
     def has_meeting_port(self) -> bool:
@@ -487,8 +496,12 @@ class Slot(Value):
     device_id: int
     device_ip: str | None
     local_rank: int
+    others: tuple[int, ...] = ()
+    """The node's other devices, where one rank has all of them."""
 
 
+DeviceOfNode: TypeAlias = tuple[str, int, str | None]
+"""Node, device id and device IP."""
 TABLES = "hccl_json_"
 """With this the names of rank tables begin."""
 
@@ -497,6 +510,22 @@ class Placement(Value, dict=True):
     """The slots of a job in rank order: a slot's rank is its index."""
 
     slots: tuple[Slot, ...]
+
+    @classmethod
+    def on(cls, cluster: Cluster, devices: Iterable[DeviceOfNode]) -> Placement:
+        """The ranks on these devices, which are in rank order: as many as the inventory states.
+
+        Ranks that share devices take turns: local rank N has device N modulo their number.
+        """
+        slots: list[Slot] = []
+        for name, of_node in groupby(devices, key=lambda device: device[0]):
+            node, own = cluster.node(name), [device[1:] for device in of_node]
+            if cluster.ranks_per_node:
+                slots.append(Slot(node, *own[0], 0, tuple(device_id for device_id, _ in own[1:])))
+            else:
+                every = enumerate(own * cluster.ranks_per_device)
+                slots += [Slot(node, *device, local_rank) for local_rank, device in every]
+        return cls(tuple(slots))
 
     @property
     def world_size(self) -> int:

@@ -84,16 +84,16 @@ def job_requirements(
     many, forced = len(placement.nodes) > 1, forced_roce(cluster)
     devices: dict[str, dict[int, str | None]] = {node.name: {} for node in placement.nodes}
     linked: dict[str, tuple[int, ...]] = dict.fromkeys(devices, ())
-    for slot in placement.slots:
-        devices[slot.node.name][slot.device_id] = slot.device_ip if with_table else None
+    for name, device_id, device_ip in record.slots:
+        devices[name][device_id] = device_ip if with_table else None
         by_ports = many and (cluster.product != "a3" or record.crosses_pods)
-        if slot.device_ip and (by_ports or forced):
-            linked[slot.node.name] += (slot.device_id,)
+        if device_ip and (by_ports or forced):
+            linked[name] += (device_id,)
     envs = {node.name: cluster.env_of(node) for node in placement.nodes}
     used = {"torch", "torch_npu"} if cluster.is_for_torch else set()
     if cluster.profile == "rec-sdk-tf":
         used |= {"tensorflow", "npu_bridge", "horovod"}
-    from_host = any(cluster.serves_from_host(node) for node in cluster.nodes)
+    inside = any(node.sshd for node in record.nodes.values())
     return JobRequirements(
         base=record.base,
         python=cluster.python,
@@ -104,7 +104,7 @@ def job_requirements(
         meeting_port=cluster.chief_port if launcher.sets_meeting or not with_table else None,
         hccl_ports={name: _ports_of_hccl(env) if many else () for name, env in envs.items()},
         hccl_is_stated=frozenset(name for name, env in envs.items() if _STATES_FIRST_PORT in env),
-        sshd_port=None if from_host else record.port,
+        sshd_port=record.port if inside else None,
         containers={node.name: node.container for node in placement.nodes},
         devices=devices,
         linked=linked,

@@ -24,7 +24,7 @@ from ascendboot.facts.parsers.system import Listener
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
 from ascendboot.launch.launchers import traits_of
-from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot
+from ascendboot.model.cluster import Cluster, DeviceOfNode, LauncherChoice, Node, Placement
 from ascendboot.model.files import Authority, Control, Owner, fingerprint
 from ascendboot.model.names import fold
 from ascendboot.setup.record import NodeRecord, SetupRecord, digest
@@ -110,7 +110,7 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
     launcher = choose_launcher(cluster, facts.nodes)
     return ClusterPlan(
         port=port,
-        placement=place(cluster, facts.nodes),
+        placement=Placement.on(cluster, devices_in_order(cluster, facts.nodes)),
         networks=common_networks(cluster, facts.nodes),
         base=facts.installed[cluster.primary_name].base,
         mpirun=openmpi.path if openmpi else "mpirun",
@@ -130,14 +130,12 @@ def library_paths(cluster: Cluster, facts: NodeFacts) -> dict[str, str]:
     return profile_paths(cluster.profile, packages_of(python.path, python.version))
 
 
-def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
-    """One rank per device: nodes in the cluster's rank order, devices in their own order."""
-    return Placement(
-        tuple(
-            Slot(node, device_id, device_ip, local_rank)
-            for node in cluster.rank_order
-            for local_rank, (device_id, device_ip) in enumerate(devices_of(node, facts[node.name]))
-        )
+def devices_in_order(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[DeviceOfNode, ...]:
+    """The devices of the job: nodes in the cluster's rank order, devices in their own order."""
+    return tuple(
+        (node.name, *device)
+        for node in cluster.rank_order
+        for device in devices_of(node, facts[node.name])
     )
 
 
@@ -352,7 +350,7 @@ def setup_record(
         mpirun=plan.mpirun,
         launcher=plan.launcher,
         launcher_env=plan.launcher_env,
-        slots=tuple((s.node.name, s.device_id, s.device_ip) for s in plan.placement.slots),
+        slots=devices_in_order(cluster, facts.nodes),
         crosses_pods=crosses_pods(cluster, facts.nodes),
         leaves=leaves_by_lldp(cluster, facts.nodes),
         nodes={node.name: _node_record(node, facts, paths[node.name]) for node in cluster.nodes},

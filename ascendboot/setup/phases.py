@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ascendboot.checks.launchers import needs_openmpi
-from ascendboot.facts.derive import carrier_of, logic_ids, renumbered
+from ascendboot.facts.derive import carrier_of, device_ids, logic_ids, renumbered
 from ascendboot.facts.installed import FIREWALL_RULES, firewall_table
 from ascendboot.facts.query import value_of
 from ascendboot.launch.launchers import traits_of
@@ -63,6 +63,7 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
         "logic_ids": renumbered(node, facts),
         "no_single_copy": _lacks_single_copy(context, node),
         "by_leaf": cluster.master_index is not None,
+        "devices": len(device_ids(node, facts)),
     }
     steps: list[Step] = [
         FileContent("env/node.env", context.text("env/node.env.j2", **values)),
@@ -93,8 +94,10 @@ def _torch(context: Context, node: Node) -> dict[str, str]:
     """PyTorch's variables of this node; what the inventory states has precedence."""
     facts, stated = context.facts.nodes[node.name], context.cluster.env_of(node)
     interface, ids = carrier_of(node, facts) or "", logic_ids(node, facts)
-    # Not where local rank N is logic id N already: CANN calls this variable experimental.
-    visible = "" if list(ids) == list(range(len(ids))) else ",".join(map(str, ids))
+    # Not where local rank N is logic id N already: CANN calls this variable experimental. One rank
+    # with all devices would see those that the inventory leaves out as well.
+    is_plain = list(ids) == list(range(len(ids))) and context.cluster.ranks_per_node is None
+    visible = "" if is_plain else ",".join(map(str, ids))
     values = {
         "GLOO_SOCKET_IFNAME": interface,
         "TP_SOCKET_IFNAME": interface,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -16,7 +15,7 @@ from msgspec.structs import fields
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
 from ascendboot.facts.installed import Installed
-from ascendboot.model.cluster import TABLES, Cluster, LauncherChoice, Node, Placement, Slot
+from ascendboot.model.cluster import TABLES, Cluster, DeviceOfNode, LauncherChoice, Node, Placement
 from ascendboot.model.files import OwnFile
 from ascendboot.model.topology import Leaf
 from ascendboot.templates import digest as templates_digest
@@ -32,7 +31,7 @@ class NodeRecord(Value, kw_only=True):
 
     files: Mapping[str, OwnFile]
     sshd: str
-    """Empty where it runs on the host side and ranks do not."""
+    """Empty where none runs, or it runs on the host side and ranks do not."""
     uid: int
     user: str
     home: str
@@ -59,20 +58,19 @@ class NodeRecord(Value, kw_only=True):
         problems += [f"{path} has expired" for path, end in self.expires.items() if end < now]
         if self.engine and not installed.files:
             return ("nothing that setup left is in the container: it is a new one", *problems)
-        sshd = None if self.host_sshd else self.sshd
-        return (*_problems(self.files, sshd, installed), *problems)
+        return (*_problems(self.files, self.sshd, installed), *problems)
 
 
-def _problems(files: Mapping[str, OwnFile], sshd: str | None, installed: Installed) -> list[str]:
-    """`sshd` is None where none has to run."""
+def _problems(files: Mapping[str, OwnFile], sshd: str, installed: Installed) -> list[str]:
+    """`sshd` is empty where none has to run."""
     problems = [
         f"{path} has changed" if path in installed.files else f"{path} is missing"
         for path, file in files.items()
         if installed.files.get(path) != file
     ]
-    if sshd is not None and installed.daemon is None:
+    if sshd and installed.daemon is None:
         problems.append("the cluster's sshd does not run")
-    elif sshd is not None and installed.daemon and installed.daemon.identity != sshd:
+    elif sshd and installed.daemon and installed.daemon.identity != sshd:
         problems.append("the cluster's sshd runs with another configuration")
     return problems
 
@@ -92,8 +90,8 @@ class SetupRecord(Value, kw_only=True):
     mpirun: str
     launcher: LauncherChoice
     launcher_env: Mapping[str, str] = field(default_factory=dict)
-    slots: tuple[tuple[str, int, str | None], ...]
-    """Node, device id and device IP of every rank, in rank order."""
+    slots: tuple[DeviceOfNode, ...]
+    """The devices of the job, in rank order."""
     nodes: Mapping[str, NodeRecord]
     crosses_pods: bool = False
     """Whether the devices are in several super pods (A3)."""
@@ -126,13 +124,8 @@ class SetupRecord(Value, kw_only=True):
         }
 
     def placement(self, cluster: Cluster) -> Placement:
-        """The slots in rank order."""
-        ranks: Counter[str] = Counter()
-        slots = []
-        for name, device_id, device_ip in self.slots:
-            slots.append(Slot(cluster.node(name), device_id, device_ip, ranks[name]))
-            ranks[name] += 1
-        return Placement(tuple(slots))
+        """The ranks in their order."""
+        return Placement.on(cluster, self.slots)
 
     def part_of(self, cluster: Cluster, names: Sequence[str]) -> tuple[Cluster, SetupRecord]:
         """Some nodes as a cluster of their own, in the order of their ranks."""

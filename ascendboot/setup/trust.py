@@ -38,6 +38,12 @@ _OF_A_PRIMARY = (_CLUSTER_KEY, _PUBLIC_KEY, USER_CERTIFICATE, _KNOWN, "trust/ssh
 """Files that another kind of trust or another primary leaves."""
 
 
+def has_logins(context: Context) -> bool:
+    """Whether nodes log in to each other; one alone keeps the sshd of a larger cluster."""
+    there = context.facts.sshd_side(context.cluster.primary_name)
+    return context.cluster.has_logins or SSHD_CONFIG in there.files
+
+
 def sshd(context: Context, node: Node) -> Sequence[Step]:
     """The cluster's own sshd: host key, configuration, running process."""
     steps: list[Step] = [Closed()]
@@ -45,6 +51,8 @@ def sshd(context: Context, node: Node) -> Sequence[Step]:
         steps.append(Later("owner", "the keys of this control folder are made"))
     elif context.owner is not None:  # setup from another control folder is refused
         steps.append(FileContent("owner", context.owner.text))
+    if not has_logins(context):
+        return steps
     steps.append(KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}"))
     if context.cluster.serves_from_host(node):
         container = container_exec(node, context.facts.nodes[node.name].container)
@@ -78,7 +86,7 @@ def cluster_key(context: Context, node: Node) -> Sequence[Step]:
     """On the primary and its stand-bys, the key for logins to every node."""
     # If the cluster's sshd runs on the same side, one of its steps closes the folder.
     steps: list[Step] = [Closed()] if context.cluster.serves_from_host(node) else []
-    if node in context.cluster.heads:
+    if node in context.cluster.heads and has_logins(context):
         retired = context.control.known if context.control else ()
         steps.append(KeyPair(_CLUSTER_KEY, context.cluster.name, retired))
     return steps
@@ -87,6 +95,8 @@ def cluster_key(context: Context, node: Node) -> Sequence[Step]:
 def admission(context: Context, node: Node) -> Sequence[Step]:
     """The cluster's sshd accepts the primary's key and, with trust `ca`, has a host certificate."""
     cluster, there = context.cluster, context.facts.sshd_side(node.name)
+    if not has_logins(context):
+        return []
     if cluster.trust == "pinned":
         key = context.facts.installed[cluster.primary_name].cluster_key
         is_left = HOST_CERTIFICATE in there.files
@@ -119,7 +129,7 @@ def _admitted(context: Context, key: str | None) -> Step:
 
 def trust(context: Context, node: Node) -> Sequence[Step]:
     """The primary and its stand-bys trust every node and can log in there; others cannot."""
-    is_head = node in context.cluster.heads
+    is_head = node in context.cluster.heads and has_logins(context)
     steps = _of_head(context, node) if is_head else []
     kept = {step.name for step in steps} | ({_CLUSTER_KEY} if is_head else set())
     there = context.facts.installed[node.name].files

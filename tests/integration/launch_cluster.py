@@ -173,7 +173,7 @@ def furnish(base: Path) -> None:
     for name in ("env", "resources", "trust"):
         (base / name).mkdir(parents=True)
     rank_exec = base / "env" / "rank-exec"
-    rank_exec.write_text(rendered("env/rank-exec.j2", in_container=False, by_leaf=False))
+    rank_exec.write_text(rendered("env/rank-exec.j2", in_container=False, by_leaf=False, devices=8))
     rank_exec.chmod(0o755)
     (base / "env" / "keep.sh").write_text(rendered("env/keep.sh"))
     (base / "env" / "node.env").write_text(

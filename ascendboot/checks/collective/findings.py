@@ -298,11 +298,12 @@ def _misplaced(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
         slot = slots[rank]
         counted = dict(pair.split("=", 1) for pair in own["logic_ids"].split(",") if "=" in pair)
         device = counted.get(str(slot.device_id), slot.device_id)
+        shown = len({each.device_id for each in slots if each.node == slot.node} | {*slot.others})
         for name, is_, should in (
             ("RANK", own["rank"], rank),
             ("LOCAL_RANK", own["local_rank"], slot.local_rank),
             ("WORLD_SIZE", own["size"], len(slots)),
-            ("DEVICE_ID", own["device"], slot.local_rank if own["visible"] else device),
+            ("DEVICE_ID", own["device"], slot.local_rank % shown if own["visible"] else device),
         ):
             if is_ != str(should):
                 yield (rank,), f'{name} is "{is_}" and should be {should}'

@@ -18,6 +18,7 @@ from tests.unit.checks.well import TWO, alike, cluster, facts, found, messages, 
 DOCKER = "/usr/bin/docker"
 IN_CONTAINERS = cluster(node(1, container="rec-sdk"), node(2, container="rec-sdk"))
 ALONE = cluster(node(1, container="rec-sdk"))
+BESIDE = cluster(node(1, container="rec-sdk"), node(2))
 DENIED = "permission denied while trying to connect to the Docker daemon socket"
 NO_BASH = 'exec: "bash": executable file not found in $PATH: unknown'
 
@@ -97,15 +98,16 @@ def test_a_container_that_jobs_cannot_use_well(changes: dict[str, Any], pattern:
 
 def test_a_locked_account_is_named_before_a_login_fails() -> None:
     locked = Answered(Sshd("/usr/sbin/sshd", "9.2p1", accepts_login=False))
-    message = only(messages(cluster(node(1)), facts(1, sshd=locked)))
+    message = only(messages(TWO, facts(1, sshd=locked), facts(2)))
     assert alike(message, "account-locked error lab-1: the account root is … usermod -p '*' root.")
-    message = only(messages(ALONE, running(sshd=locked)))
+    message = only(messages(BESIDE, running(sshd=locked), facts(2)))
     assert alike(message, "account-locked … root in the container rec-sdk … -p '*' root, in the …")
 
 
 def test_what_the_image_lacks_is_named() -> None:
     lacking = Unanswered("missing", "could not find the OpenSSH server in the container rec-sdk")
-    message = only(messages(ALONE, running(sshd=lacking)))
+    assert messages(ALONE, running(sshd=lacking)) == []  # nobody logs in there
+    message = only(messages(BESIDE, running(sshd=lacking), facts(2)))
     assert message == (
         f"sshd-missing error lab-1: {lacking.message}. Install openssh-server in the image of "
         f"{IMAGE}"
@@ -125,7 +127,7 @@ _LACKING = {
 @pytest.mark.parametrize(("version", "unknown"), _LACKING.items())
 def test_13_an_sshd_that_does_not_know_our_options_is_named(version: str, unknown: str) -> None:
     seen = running(sshd=Answered(Sshd("/usr/sbin/sshd", version)))
-    assert messages(ALONE, seen) == [
+    assert messages(BESIDE, seen, facts(2)) == [
         f"sshd-old error lab-1: /usr/sbin/sshd is of OpenSSH {version}, which lacks "
         f"{each}. Install OpenSSH 7.4 or later in the image of {IMAGE}"
         for each in [unknown]

@@ -19,7 +19,7 @@ from ascendboot.model.cluster import Cluster, Device, OwnTable
 from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
-from ascendboot.setup.cluster_plan import place
+from ascendboot.setup.cluster_plan import devices_in_order
 from ascendboot.value import replace
 from tests.unit.checks import well
 
@@ -216,14 +216,14 @@ def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:
         FACTS_A3,
         {f"lab-{n}": well.a5(n) for n in (1, 2)},
     ):
-        placed = place(lab, facts)
+        devices = devices_in_order(lab, facts)
         rows = made_table(lab, facts).rows
         assert [(row.rank, row.device_id) for row in rows] == [
-            (rank, slot.device_id) for rank, slot in enumerate(placed.slots)
+            (rank, device_id) for rank, (_, device_id, _) in enumerate(devices)
         ]
         servers = [row.server.removeprefix("sp_0_srv_") for row in rows]
         names = {"2": "lab-2", "1": "lab-1"} | {n.server_id: n.name for n in lab.nodes}
-        assert [names[server] for server in servers] == [slot.node.name for slot in placed.slots]
+        assert [names[server] for server in servers] == [name for name, *_ in devices]
 
 
 PODS = st.lists(st.integers(0, 2), min_size=1, max_size=4)
@@ -252,7 +252,7 @@ def test_the_table_of_any_cluster_is_read_as_it_was_made_and_taken(
     assert table_of(source) == made
     (product,) = set(products(lab, facts).values())
     assert {p.id for p in validate_table(source, product=product)} <= {"pod-order"}
-    assert len(made.rows) == place(lab, facts).world_size
+    assert len(made.rows) == len(devices_in_order(lab, facts))
 
 
 def test_the_table_of_950_has_the_devices_of_the_root_infos() -> None:

@@ -94,7 +94,8 @@ def test_the_first_example_shows_every_key() -> None:
     }
     assert "# file: " in text  # it would be read
     assert "# leaves: " in text
-    shown = {"resources": {"file"}, "topology": {"cores", "leaves"}}
+    assert "# ranks_per_node: " in text  # no rank table fits it
+    shown = {"resources": {"file"}, "topology": {"cores", "leaves"}, "launcher": {"ranks_per_node"}}
     for name, model in sections.items():
         assert set(whole[name]) | shown.get(name, set()) == set(model.model_fields)
 

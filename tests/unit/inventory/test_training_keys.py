@@ -8,6 +8,7 @@ from ascendboot.model.cluster import CheckpointRules, Parallel
 from tests.unit.inventory.written import loaded, refused
 
 HEAD = "cluster: c\nnodes: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}\n"
+NPU_PORTS = "HCCL_NPU_SOCKET_PORT_RANGE"
 EIGHT = "defaults: {devices: 8}\n"
 
 
@@ -91,3 +92,14 @@ def test_what_cannot_be_meant_is_refused_with_its_line(key: str, value: str, pro
 
 def test_sizes_are_not_compared_with_devices_that_nobody_stated() -> None:
     assert loaded(f"{HEAD}parallel: {{tp: 3}}\n").parallel == Parallel(tp=3)
+
+
+def test_other_numbers_of_ranks_need_no_rank_table() -> None:
+    one = loaded(f"{HEAD}launcher: {{ranks_per_node: 1}}\n")
+    assert (one.ranks_per_node, one.resource_mode, dict(one.env)) == (1, "root-info", {})
+    many = loaded(f"{HEAD}launcher: {{ranks_per_device: 2}}\nhccl: {{{NPU_PORTS}: 61000-61050}}\n")
+    assert (many.ranks_per_device, many.resource_mode) == (2, "root-info")
+    assert many.env == {"HCCL_HOST_SOCKET_PORT_RANGE": "auto", NPU_PORTS: "61000-61050"}
+    own = "launcher: {ranks_per_node: 1}\nresources: {file: t.json}\n"
+    why = "root-info has no use for a rank table; leave one of the two out"
+    assert refused(f"{HEAD}{own}") == [f"i.yaml:4: resources.file: {why}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,9 @@ from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.plan import Login
 from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import Placement
+from ascendboot.model.cluster import Cluster, Placement, Slot
 from ascendboot.value import replace
-from tests.unit.launch.request import BASE, REQUEST, SLOTS, command_of
+from tests.unit.launch.request import BASE, REQUEST, SLOTS, A, B, command_of
 
 PATH = "/usr/local/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -211,3 +212,27 @@ def test_a_request_that_cannot_be_planned(changes: dict[str, object], problem: s
 )
 def test_only_a_lone_colon_is_protected(word: str, sent: str) -> None:
     assert protected(word) == sent
+
+
+TWO = Cluster(name="two", nodes=(A, B), primary_name=A.name, source="two.yaml")
+TURNS = ((A, 4, "x", 0), (A, 5, None, 1), (A, 4, "x", 2), (A, 5, None, 3))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "slots", "devices"),
+    [
+        ({}, ((A, 4, "x", 0), (A, 5, None, 1), (B, 0, None, 0)), "4,5"),
+        ({"ranks_per_node": 1}, ((A, 4, "x", 0, (5,)), (B, 0, None, 0)), "4,5"),
+        ({"ranks_per_device": 2}, (*TURNS, (B, 0, None, 0), (B, 0, None, 1)), "4,5,4,5"),
+    ],
+)
+def test_as_many_ranks_as_the_inventory_states(
+    launcher: dict[str, Any], slots: tuple[Any, ...], devices: str
+) -> None:
+    listed = ((A.name, 4, "x"), (A.name, 5, None), (B.name, 0, None))
+    placement = Placement.on(replace(TWO, **launcher), listed)
+    assert placement == Placement(tuple(Slot(*slot) for slot in slots))
+    words = command_of(replace(REQUEST, placement=placement))
+    assert words[words.index("-np") + 1] == str(len(slots))
+    described = plan(replace(REQUEST, placement=placement)).describe()
+    assert f"on devices {devices}\n" in described

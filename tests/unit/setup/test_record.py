@@ -16,7 +16,7 @@ from ascendboot.facts.installed import Installed, Open
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.hccn_tool import LldpNeighbour
 from ascendboot.facts.query import Answered, Unanswered
-from ascendboot.model.cluster import Cluster, LauncherChoice
+from ascendboot.model.cluster import Cluster, LauncherChoice, Placement
 from ascendboot.model.files import OwnFile
 from ascendboot.readiness.queries import job_requirements
 from ascendboot.setup import cluster_plan, record
@@ -35,7 +35,7 @@ def recorded(
     seen = cluster_plan.ClusterFacts(facts, {"lab-1": own, "lab-2": own})
     plan = cluster_plan.ClusterPlan(
         port=12345,
-        placement=cluster_plan.place(cluster, facts),
+        placement=Placement.on(cluster, cluster_plan.devices_in_order(cluster, facts)),
         networks=("198.18.0.0/16",),
         base=BASE,
         mpirun="/usr/bin/mpirun",
@@ -53,7 +53,9 @@ def test_only_files_of_steps_are_recorded() -> None:
         "lab-2": {"env/node": OwnFile("aa", 0o644)},
     }
     left = Installed(base=BASE, files={"env/node": OwnFile("aa", 0o644)})
-    assert whole.nodes["lab-1"].problems(left, now=0.0) == ("the cluster's sshd does not run",)
+    assert whole.nodes["lab-1"].problems(left, now=0.0) == ()  # as a server alone has none
+    served = replace(whole.nodes["lab-1"], sshd="identity")
+    assert served.problems(left, now=0.0) == ("the cluster's sshd does not run",)
 
 
 def test_a_node_whose_user_is_unknown_is_not_recorded() -> None:
