@@ -181,25 +181,6 @@ def test_row_10_an_npu_that_is_not_well_stops_check_and_setup(operator: Operator
     assert set_up.outcomes("changed") == []
 
 
-def test_an_interface_of_the_cluster_address_that_is_down_is_named(
-    operator: Operator, on_node: OnNode
-) -> None:
-    on_node(
-        "lab-2",
-        "ip link add cable0 type veth peer name cable1; ip addr add 198.18.250.2/24 dev cable0",
-        "ip link del cable0",
-    )
-    document = operator.document()
-    document["nodes"]["lab-2"]["cluster_address"] = "198.18.250.2"
-    inventory = operator.inventory("down.yaml", document)
-    for state, level, words in (("down", "error", "is down"), ("up", "warning", "has no link")):
-        operator.sh("lab-2", f"ip link set cable0 {state}")
-        ended = operator.call("check", "--json", inventory=inventory)
-        assert findings(ended, level)["interface-down"] == ["lab-2"]
-        text = f"lab-2: cable0, which carries the cluster address 198.18.250.2, {words}. "
-        assert text in detail(ended, "interface-down")
-
-
 def test_an_npu_whose_address_leads_nowhere_is_named_by_setup_too(
     operator: Operator, on_node: OnNode
 ) -> None:

@@ -454,7 +454,6 @@ def test_a_primary_without_power_is_waited_for_and_the_job_is_lost(operator: Ope
         (("status", "--job", "none"), 'lab: no job "none" was started from here; the last were 20'),
         (("stop", "--job", "../runs"), 'lab: no job "../runs" was started from here; the last'),
         (("stop", "--grace", "soon"), 'stop: --grace: "soon" is not a number of seconds'),
-        (("logs", "--node", "lab-9"), 'logs: --node: "lab-9" has no rank of job'),
     ],
 )
 def test_what_is_not_there_is_refused(

@@ -56,10 +56,3 @@ def test_a_node_that_its_jump_host_does_not_reach_is_reported(bench: Bench) -> N
     nodes = [bench.node(gate, "gate"), bench.node(server, "n1", jump="gate", port=port)]
     error = refusal(bench, nodes[1], nodes=nodes)
     assert f"the jump host gate does not reach port {port} of 127.0.0.1" in str(error)
-
-
-def test_jump_hosts_in_a_circle_are_refused(bench: Bench) -> None:
-    server = bench.server()
-    nodes = [bench.node(server, "a", jump="b"), bench.node(server, "b", jump="a")]
-    error = refusal(bench, nodes[0], nodes=nodes)
-    assert "correct `jump` in the inventory" in str(error)

@@ -15,21 +15,6 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 
-def test_ranks_on_both_nodes(two: TwoNodes) -> None:
-    made = two.job(HEAD + "print(os.environ['LOCAL_RANK'], os.environ['DEVICE_ID'])")
-    screen = Screenful()
-    report = two.run(made, screen)
-    assert (report.state, report.notes) == (JobState.SUCCEEDED, ())
-    assert sorted(screen.shown.splitlines()) == [
-        b"lab-1:0 | 0 4",
-        b"lab-1:1 | 1 5",
-        b"lab-2:2 | 0 6",
-        b"lab-2:3 | 1 7",
-    ]
-    logs = sorted(p.name for p in (two.first.runs / made.job_id).iterdir())
-    assert logs == ["launcher.log", *(f"rank.{rank}.log" for rank in range(4))]
-
-
 def test_each_node_gets_at_most_three_requests(two: TwoNodes) -> None:
     two.run(two.job("print()"), Screenful())
     assert {name: len(t.ran) for name, t in two.transports.items()} == {"lab-1": 3, "lab-2": 2}

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.jobs.start import prepare, start
-from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.launch.launchers import LAUNCHERS
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
@@ -49,14 +47,10 @@ def test_a_rank_that_fails_is_named_with_its_exit_code(cluster: LocalCluster) ->
 
 def test_it_is_stopped(cluster: LocalCluster) -> None:
     plan = cluster.job("import time\nprint('ready', flush=True)\ntime.sleep(600)", launcher=CHOICE)
-    transports = {"lab-1": cluster.transport}
-    prepare(plan, transports, forks=4)
-    start(plan, transports, forks=4)
+    cluster.start(plan)
     logs = [cluster.base / "jobs" / plan.job_id / f"rank.{rank}.log" for rank in (0, 1)]
     wait_until(lambda: all(log.read_bytes() == b"ready\n" for log in logs))
-    found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
-    assert isinstance(found["lab-1"], Terminated)
-    assert found["lab-1"].left == ()
+    assert cluster.stop(plan).left == ()
     events = (cluster.base / "jobs" / plan.job_id / "events").read_text()
     assert "rank 0 exit 143 " in events
     assert "rank 1 exit 143 " in events
