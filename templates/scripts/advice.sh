@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # The processors of this side, then scripts: a file, or those directly in a folder.
 nproc
 [ ! -d "$1" ] || set -- "$1"/*.py

@@ -95,22 +95,24 @@ class Interface(Value, kw_only=True):
 def parse_ip(text: str) -> tuple[Interface, ...]:
     """The interfaces in the output of `ip addr`, in the kernel's order."""
     found: list[Interface] = []
+    addresses: list[list[InterfaceAddress]] = []
     for line in some_lines(text, IP_TOOL, _IP_EXPECTED):
         if head := _HEAD.fullmatch(line.text):
             flags = head[2].split(",")
             found.append(
                 Interface(name=head[1], is_up="UP" in flags, has_carrier="LOWER_UP" in flags)
             )
+            addresses.append([])
         elif found and (inet := _INET.fullmatch(line.text)):
             try:
                 interface = ipaddress.ip_interface(f"{inet[1]}/{inet[2]}" if inet[2] else inet[1])
             except ValueError:
                 raise line.not_understood(IP_TOOL, _IP_EXPECTED) from None
-            address = InterfaceAddress(inet[1], interface.network.prefixlen, inet[3])
-            found[-1] = replace(found[-1], addresses=(*found[-1].addresses, address))
+            length = interface.network.prefixlen
+            addresses[-1].append(InterfaceAddress(inet[1], length, inet[3]))
         elif not (found and _OTHER.fullmatch(line.text)):
             raise line.not_understood(IP_TOOL, _IP_EXPECTED)
-    return tuple(found)
+    return tuple(replace(i, addresses=tuple(a)) for i, a in zip(found, addresses, strict=True))
 
 
 SS_TOOL = "ss -Hltnp"

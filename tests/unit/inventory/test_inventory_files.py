@@ -54,7 +54,7 @@ def mappings(part: Any) -> Iterator[dict[str, Any]]:
 
 def test_the_schema_explains_every_key_and_allows_no_other() -> None:
     found = list(mappings(editor_schema()))
-    assert len(found) == 13
+    assert len(found) == 14
     for mapping in found:
         assert mapping["additionalProperties"] is False
         for key, inner in mapping["properties"].items():
