@@ -238,27 +238,6 @@ def test_a_place_of_ours_where_nothing_may_be_run_is_named_before_a_job(operator
     operator.setup(exits=0)
 
 
-def test_a_nic_that_one_node_alone_has_is_named(operator: Operator) -> None:
-    document = operator.document()
-    document["defaults"]["interface"] = "roce7"
-    other = operator.inventory("nic.yaml", document)
-    with operator.changed(
-        "lab-1", "ip link set dev eth0 name roce7", "ip link set dev roce7 name eth0"
-    ):
-        stated = operator.setup(inventory=other)
-        unstated = operator.setup()
-        job = operator.call("train", "main.py", "--", "--steps", "10")
-    address = operator.lab.nodes[1].address
-    assert stated.code == 1
-    [said] = [detail for detail in stated.details("blocked") if "roce7" in detail]
-    assert said == (
-        "lab-2: the inventory states interface roce7, but eth0 carries the cluster address "
-        f"{address}. Correct `interface` or `cluster_address`."
-    )
-    assert unstated.code == 0
-    assert "Demo done!" in job.out
-
-
 # ---------------------------------------------------------------------------- the devices' network
 
 

@@ -236,21 +236,6 @@ def test_a_route_that_leads_nowhere_is_named_with_the_login_that_fails(
     assert ("lab-2", "login") in failed
 
 
-def test_a_port_of_hccl_that_is_taken_is_a_warning(operator: Operator, on_node: OnNode) -> None:
-    listen = (  # its name is its own: what python3 is called differs between machines
-        "import socket,time; open('/proc/self/comm','w').write('listener');"
-        "s=socket.socket(); s.bind(('',60003)); s.listen(); time.sleep(600)"
-    )
-    start = f'setsid python3 -c "{listen}" >/dev/null 2>&1 </dev/null & echo $! >/run/listener'
-    wait = "timeout 300 bash -c 'until ss -Hltn | grep -q :60003; do sleep 0.05; done'"
-    on_node("lab-2", f"{start}; {wait}", 'kill "$(cat /run/listener)"; rm /run/listener')
-    ended = check(operator)
-    assert (ended.code, findings(ended, "error", "warning")) == (0, {"hccl-port-taken": ["lab-2"]})
-    assert "port 60003 of HCCL's 60000-60031 is taken by listener" in detail(
-        ended, "hccl-port-taken"
-    )
-
-
 # -------------------------------------------------------------------------------- ranks that meet
 
 PYTHON = "/usr/local/bin/python3"

@@ -277,17 +277,6 @@ def flow(docker: Docker, base: str, checkout: Path) -> Flow:
     return Flow(docker, checkout, train, down)
 
 
-def test_its_npus_reach_each_other(flow: Flow) -> None:
-    tool = "/usr/local/Ascend/driver/tools/hccn_tool"
-    ping = (tool, "-i", "0", "-ping", "-g", "address", "198.19.2.101")
-    assert flow.inside("lab-1", *ping).splitlines()[-1] == (
-        "3 packets transmitted, 3 received, 0.00% packet loss"
-    )
-    health = flow.inside("lab-2", tool, "-i", "1", "-net_health", "-g")
-    assert health == "net health status: Success\n"
-    assert flow.inside("lab-1", "npu-smi", "info", "-l").splitlines()[0].split()[3] == "2"
-
-
 def test_setup_and_train_end_without_an_error_line(flow: Flow) -> None:
     """Docker's seccomp profile refuses process_vm_readv, and Open MPI does not try it."""
     said = flow.type(flow.train)
@@ -296,15 +285,6 @@ def test_setup_and_train_end_without_an_error_line(flow: Flow) -> None:
     assert not re.findall(r".*(?i:errno|error|warning|fail|refused|denied).*", said)
     again = flow.type(flow.train.splitlines()[0])
     assert re.search(r"^docker: 0 things changed, 0 problems\.", again, re.MULTILINE), again
-
-
-def test_what_the_inventory_states_about_single_copy_counts(flow: Flow) -> None:
-    inventory = flow.checkout / "docker/inventory.yaml"
-    stated = "  OMPI_MCA_btl_vader_single_copy_mechanism: emulated\n"
-    put(flow.checkout / "docker/stated.yaml", inventory.read_text() + stated)
-    said = flow.type("invoke setup --inventory docker/stated.yaml --plan")
-    assert "-export OMPI_MCA_btl_vader_single_copy_mechanism=none\n" in said
-    assert "+export OMPI_MCA_btl_vader_single_copy_mechanism=emulated\n" in said
 
 
 def test_nothing_of_the_operator_is_in_the_context_of_the_classic_builder(flow: Flow) -> None:

@@ -105,25 +105,6 @@ def test_a_job_of_one_node(operator: Operator, mode: str) -> None:
     assert "Demo done!" in trains(operator).out
 
 
-def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) -> None:
-    inventory = without_table(operator)
-    operator.setup(inventory=inventory, exits=0)
-    with operator.port_taken("lab-1", 61000) as pid:
-        holder = operator.sh("lab-1", f"cat /proc/{pid}/comm").strip()
-        ended = trains(operator)
-        again = operator.setup(inventory=inventory)
-    assert ended.code == 125
-    assert ended.err.splitlines() == [
-        (
-            f"lab-1: port 61000, where the ranks are to meet, is taken by {holder} (pid {pid}); "
-            "end it, or state another resources.chief_port"
-        ),
-        "The job was not started.",
-    ]
-    assert again.code == 1
-    assert any("port 61000" in detail for detail in again.details("blocked"))
-
-
 def test_the_profile_of_rec_sdk_reaches_the_ranks(operator: Operator) -> None:
     env = {**operator.document()["env"], "CACHE_MODE": "DDR"}
     inventory = operator.inventory("profile.yaml", profile="rec-sdk-tf", env=env)

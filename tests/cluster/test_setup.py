@@ -406,33 +406,6 @@ def test_item_02_setup_stays_small_whatever_npu_smi_prints(operator: Operator) -
     assert written(operator) == {}
 
 
-NO_IP = "Get ipconf failed, because no ip was preset there!"
-
-
-def test_a_device_without_an_ip_is_named(
-    operator: Operator, other_hccn_tool: Callable[[str], None]
-) -> None:
-    other_hccn_tool(f'[ "$*" = "-i 6 -ip -g" ] && {{ echo "{NO_IP}" >&2; exit 13; }}')
-    ended = operator.setup(exits=1)
-    details = ended.details("blocked")
-    assert any(re.match(r"lab-2: .*device 6.*IP", detail) for detail in details), details
-    assert written(operator) == {}
-
-
-def test_one_device_ip_on_two_nodes_is_named_with_both(
-    operator: Operator, other_hccn_tool: Callable[[str], None]
-) -> None:
-    taken = re.findall(r"ipaddr:(\S+)", operator.sh("lab-1", f"{HCCN} -i 3 -ip -g"))[0]
-    answer = f"ipaddr:{taken}\\nnetmask:255.255.0.0\\n"
-    other_hccn_tool(f'[ "$*" = "-i 5 -ip -g" ] && {{ printf "{answer}"; exit 0; }}')
-    ended = operator.setup(exits=1)
-    assert any(
-        taken in d and "lab-1 device 3" in d and "lab-2 device 5" in d
-        for d in ended.details("blocked")
-    ), ended.details("blocked")
-    assert written(operator) == {}
-
-
 def test_a_port_that_is_taken_is_named_and_auto_takes_another(operator: Operator) -> None:
     with operator.port_taken("lab-2", 12345) as pid:
         stated = operator.inventory_with("other.yaml", ("code:\n", "ssh: {port: 12345}\ncode:\n"))

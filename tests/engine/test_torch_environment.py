@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -111,29 +109,3 @@ def test_open_mpi_makes_no_single_copy_where_the_kernel_refuses_it(
     texts = [node.text("env/node.env") for node in cluster.nodes]
     found = [re.findall(rf"^export {SINGLE_COPY}=(\S+)$", text, re.MULTILINE) for text in texts]
     assert found == [exported if "env" in wish else [], exported]
-
-
-def test_a_rank_reads_the_numbers_of_rank_table_routing_from_the_job_s_folder(
-    tmp_path: Path,
-) -> None:
-    cluster = Simulation.of(3)
-    nodes = tuple(replace(node, leaf="a") for node in cluster.cluster.nodes)
-    cluster.cluster = replace(cluster.cluster, nodes=nodes)
-    assert cluster.walk().exit_code == 0
-    job = tmp_path / "jobs/job-1"
-    for folder in (job, tmp_path / "env"):
-        folder.mkdir(parents=True)
-    (tmp_path / "env/node.env").write_text("")
-    (tmp_path / "env/rank-exec").write_text(cluster.nodes[0].text("env/rank-exec"))
-    (job / "RANK_AFTER_ACC").write_text("2\n")
-    (job / "MASTER_INDEX").write_text("1\n")
-    settings = ("ASCENDBOOT_DEVICES=0", f"ASCENDBOOT_WORKDIR={tmp_path}")
-    done = subprocess.run(
-        ["/bin/bash", str(tmp_path / "env/rank-exec"), "job-1", *settings, "--", "env"],
-        check=True,
-        text=True,
-        stdout=subprocess.PIPE,
-        env={f"OMPI_COMM_WORLD_{name}": "0" for name in ("RANK", "LOCAL_RANK", "SIZE")},
-        timeout=30,
-    )
-    assert {"RANK_AFTER_ACC=2", "MASTER_INDEX=1"} <= set(done.stdout.splitlines())

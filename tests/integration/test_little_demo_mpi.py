@@ -72,36 +72,6 @@ def table_of(folder: Path, ranks: int) -> Path:
     return path
 
 
-def losses(output: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"held-out loss (0\.\d+)  AUC", output)]
-
-
-def test_the_loss_falls_and_all_ranks_end_with_the_same_weights(table_file: Path) -> None:
-    done = mpirun("--steps", "150", table=table_file)
-    assert (done.returncode, done.stderr) == (0, "")
-    reported = losses(done.stdout)
-    assert len(reported) == 10
-    assert reported == sorted(reported, reverse=True)
-    assert reported[-1] < 0.6
-    digests = re.findall(r"^weights sha256 ([0-9a-f]{16})$", done.stdout, re.MULTILINE)
-    assert len(digests) == RANKS
-    assert len(set(digests)) == 1
-    last = re.search(
-        r"^Demo done! held-out loss (0\.\d+) -> (0\.\d+) in ", done.stdout, re.MULTILINE
-    )
-    assert last is not None
-    assert float(last[2]) == reported[-1] < float(last[1])
-
-
-def test_the_seed_alone_decides_the_result() -> None:
-    options = ("--no-rank-table", "--steps", "3", "--batch", "64")
-    first, again = mpirun(*options, ranks=2), mpirun(*options, ranks=2)
-    other = mpirun(*options, "--seed", "2", ranks=2)
-    digests = [sorted(set(re.findall("sha256 .*", run.stdout))) for run in (first, again, other)]
-    assert [len(found) for found in digests] == [1, 1, 1]
-    assert digests[0] == digests[1] != digests[2]
-
-
 def steps_of(output: str) -> dict[int, tuple[float, float]]:
     """The loss and the held-out loss by step."""
     form = r"^step +(\d+)/40  loss (\S+)  held-out loss (\S+)"
@@ -170,14 +140,4 @@ def test_one_rank_on_a_wrong_device_stops_all(table_file: Path) -> None:
         "rank 0: not started: refused by rank 1",
         "rank 1: could not start: DEVICE_ID is 7; expected 1",
         "rank 2: not started: refused by rank 1",
-    }
-
-
-def test_a_wrong_table_is_refused_by_every_rank(table_file: Path) -> None:
-    table_file.chmod(0o664)
-    done = mpirun(table=table_file)
-    assert (done.returncode, done.stdout) == (2, "")
-    problem = f"{table_file}: has mode 0664; expected that only its owner may write it"
-    assert refusals(done) == {
-        f"rank {rank}: could not start: RANK_TABLE_FILE {problem}" for rank in range(RANKS)
     }

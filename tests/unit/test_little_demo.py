@@ -274,24 +274,3 @@ def test_shares_of_a_batch_add_up_to_the_whole() -> None:
     whole = model.gradient_of(clicks, 60).copy()
     shares = sum(model.gradient_of(clicks.part(slice(r, None, 4)), 60).copy() for r in range(4))
     np.testing.assert_allclose(shares, whole, atol=1e-6)
-
-
-def test_auc_counts_the_pairs_in_the_right_order() -> None:
-    clicked = np.array([0, 0, 1, 1], dtype=np.float32)
-    assert demo.auc(np.array([0.1, 0.2, 0.3, 0.4]), clicked) == 1.0
-    assert demo.auc(np.array([0.4, 0.3, 0.2, 0.1]), clicked) == 0.0
-    assert demo.auc(np.array([0.1, 0.3, 0.2, 0.4]), clicked) == 0.75
-
-
-def test_a_very_sure_prediction_still_has_a_finite_loss() -> None:
-    sure = demo.sigmoid(np.array([100.0, -100.0], dtype=np.float32))
-    assert demo.log_loss(sure, np.array([0.0, 1.0], dtype=np.float32)) == pytest.approx(
-        15, rel=0.01
-    )
-
-
-def test_the_same_seed_makes_the_same_clicks() -> None:
-    first, again, other = demo.make_clicks(1), demo.make_clicks(1), demo.make_clicks(2)
-    np.testing.assert_array_equal(first[0].shown, again[0].shown)
-    np.testing.assert_array_equal(first[1].clicked, again[1].clicked)
-    assert first[2] == again[2] != other[2]
