@@ -111,8 +111,11 @@ def logs_in(places: Sequence[Path]) -> Logs:
 
 def _walk(folder: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(folder):
-        folders.sort()
         is_run = PLAN_FILE in names
+        # What the commands of a run printed on a node quotes its logs.
+        folders[:] = sorted(
+            f for f in folders if not (is_run and Path(parent, f, "01.txt").exists())
+        )
         yield from (Path(parent, n) for n in sorted(names) if not is_run or _OF_RUN.match(n))
 
 

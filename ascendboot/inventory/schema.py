@@ -20,7 +20,7 @@ from ascendboot.value import data_file
 class Keys(BaseModel):
     """A mapping that has these keys and no others; `keys.yaml` says what each of them means."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class DeviceKeys(Keys):
@@ -206,7 +206,7 @@ class InventoryKeys(Keys):
         ),
     ] = {}
     primary: values.Name | None = None
-    defaults: GroupMapping = NodeKeys()
+    defaults: GroupMapping = Field(default_factory=NodeKeys)
     groups: Annotated[
         dict[str, GroupMapping],
         Kind("a mapping of group names to node keys", {"propertyNames": {"pattern": values.NAME}}),
@@ -214,14 +214,14 @@ class InventoryKeys(Keys):
     product: values.ProductName = "auto"
     facts: Literal["read", "stated"] = "read"
     profile: model.Profile = "none"
-    ssh: SshKeys = SshKeys()
-    resources: ResourceKeys = ResourceKeys()
-    topology: TopologyKeys = TopologyKeys()
-    launcher: LauncherKeys = LauncherKeys()
+    ssh: SshKeys = Field(default_factory=SshKeys)
+    resources: ResourceKeys = Field(default_factory=ResourceKeys)
+    topology: TopologyKeys = Field(default_factory=TopologyKeys)
+    launcher: LauncherKeys = Field(default_factory=LauncherKeys)
     firewall: values.Truth = False
-    code: CodeKeys = CodeKeys()
+    code: CodeKeys = Field(default_factory=CodeKeys)
     data: Annotated[list[values.AbsolutePath], Kind("a list of absolute paths on the nodes")] = []
-    logs: LogKeys = LogKeys()
+    logs: LogKeys = Field(default_factory=LogKeys)
     checkpoint: CheckpointKeys | None = None
     parallel: ParallelKeys | None = None
     env: values.Environment = {}

@@ -34,6 +34,8 @@ def job(tmp_path: Path) -> Path:
         words = "step 1\nValueError: loss is nan\n" if rank == 2 else RESET
         (folder / f"rank.{rank}.log").write_text(words)
     (folder / "run.log").write_text("KeyError: words of ascendboot itself\n")
+    (folder / "a-1").mkdir()
+    (folder / "a-1/01.txt").write_text("KeyError: what a command printed\n")
     return folder
 
 
