@@ -339,6 +339,7 @@ def setup_record(
     `paths` holds the files of setup's steps by node: other files in the cluster's folder may
     change.
     """
+    leaves = leaves_by_lldp(cluster, facts.nodes)
     return SetupRecord(
         cluster=cluster.name,
         version=__version__,
@@ -350,9 +351,9 @@ def setup_record(
         mpirun=plan.mpirun,
         launcher=plan.launcher,
         launcher_env=plan.launcher_env,
-        slots=devices_in_order(cluster, facts.nodes),
+        slots=devices_in_order(cluster.with_leaves(leaves), facts.nodes),
         crosses_pods=crosses_pods(cluster, facts.nodes),
-        leaves=leaves_by_lldp(cluster, facts.nodes),
+        leaves=leaves,
         nodes={node.name: _node_record(node, facts, paths[node.name]) for node in cluster.nodes},
     )
 

@@ -7,6 +7,7 @@ from hashlib import sha256
 
 from ascendboot.facts.container import is_foreign
 from ascendboot.facts.derive import device_ids, present_ids, stated_or_seen_product
+from ascendboot.facts.installed import base_script
 from ascendboot.facts.node_facts import MANAGERS, NodeFacts
 from ascendboot.facts.parsers.system import LABELS, RUNNING
 from ascendboot.facts.query import value_of
@@ -126,8 +127,9 @@ def _create(
         flags += words[key]
     labels = zip(LABELS, (cluster, " ".join(_description(words))), strict=True)
     lines = (*(f"{label}={value}" for label, value in labels), *words["env"])
+    places = [place for place in places if place not in taken]
     return write_script(
-        script("setup-container.sh", places=" ".join(p for p in places if p not in taken)),
+        base_script(cluster) + script("setup-container.sh", places=" ".join(places)),
         *(engine, cluster, name, old, volume, *words["image"], *flags),
         purpose=f"{'re-' if old else ''}create the container {name}",
         timeout_s=_LIMIT_S,

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Creates a container beside the one that it replaces. That is removed only when the new one runs.
+# `containers.created` in the cluster's folder `b` names the engine, which `reset` asks what to remove.
 # Arguments: the engine, the cluster, the name, the id of the old container or nothing, the volume, the
 # image, then words of `create`. Standard input has two lines of labels, then variables.
 # `places`: patterns of devices and files that the container gets where they exist.
-: "${places?}"
+: "${b:?}" "${places?}"
 shopt -s nullglob
 engine=$1 cluster=$2 name=$3 old=$4 volume=$5 image=$6; shift 6
 new=$name-ascendboot-new
@@ -11,6 +12,7 @@ new=$name-ascendboot-new
 init='trap exit TERM; while :; do sleep infinity & wait $!; done'
 { IFS= read -r first && IFS= read -r second; } || exit
 variables=$(cat)
+(umask 022 && mkdir -p -- "$b" && printf '%s\n' "$engine" >>"$b/containers.created") || exit
 exec </dev/null >/dev/null
 
 for path in $places; do

@@ -49,7 +49,10 @@ look() {
   [ -d "$b" ] && cd -- "$b" || return 0
   while IFS= read -r path; do [ -z "$path" ] || made[$path]=1; done 2>/dev/null <made
   while IFS= read -r -d '' path; do
-    [ "$path" != npu-network.before ] || continue  # kept until it is restored
+    case $path in  # kept until it is restored, or nothing of it is left
+      npu-network.before) continue ;;
+      containers.created) [ -n "$created" ] || ours+=("$path"); continue ;;
+    esac
     if [ -d "$path" ] && [ ! -L "$path" ] && is_our_folder "$path"; then empty+=("$path")
     elif [ -f "$path" ] && [ ! -L "$path" ] && is_ours "$path"; then ours+=("$path")
     else foreign+=("$path"); fi
@@ -92,9 +95,27 @@ take_back() {
     [ ! -e "$b/$path" ] || printf 'problem could not remove %q\n' "$b/$path"
   done
 }
+for each; do
+  read -r engine kind name <<<"$each"
+  echo "created $each"
+  words=("$kind" rm)
+  [ "$kind" = volume ] || words+=(--force)
+  "$engine" "${words[@]}" "$name" >/dev/null 2>&1 </dev/null ||
+    echo "problem could not remove the $kind $name of $engine"
+done
+# What is left of those; podman makes folders of its own when it is asked, so only engines that made some.
+created=
+[ "$side" = container ] || [ ! -e "$b/containers.created" ] || created=$(
+  while IFS= read -r engine; do
+    { timeout -k 1 20 "$engine" ps -a --filter "label=$label" --format "$engine container {{.Names}}" &&
+      timeout -k 1 20 "$engine" volume ls --filter "label=$label" --format "$engine volume {{.Name}}"
+    } 2>/dev/null </dev/null || echo unanswered
+  done < <(sort -u "$b/containers.created")
+)
 look
 printf 'base %s\nours %s\n' "$b" "${#ours[@]}"
-if [ -d "$b" ] && [ "${#ours[@]} ${#empty[@]} ${#foreign[@]}" = '0 0 0' ] && [ ! -e "$b/npu-network.before" ]; then
+if [ -d "$b" ] && [ "${#ours[@]} ${#empty[@]} ${#foreign[@]}" = '0 0 0' ] &&
+  [ ! -e "$b/npu-network.before" ] && [ -z "$created" ]; then
   empty=(.)
 fi
 [ "${#empty[@]}" = 0 ] || echo empty
@@ -108,23 +129,6 @@ if [ "$side" = host ] && list_table; then
   [ "$mode" != remove ] || "$nft" delete table inet "$table" 2>/dev/null ||
     echo "problem could not remove the table inet $table of nft"
 fi
-# list_created ENGINE
-list_created() {
-  timeout -k 1 20 "$1" ps -a --filter "label=$label" --format "$1 container {{.Names}}" &&
-    timeout -k 1 20 "$1" volume ls --filter "label=$label" --format "$1 volume {{.Name}}"
-} </dev/null 2>/dev/null
-PATH=$PATH:/usr/local/bin:/usr/bin
-if [ "$mode" = look ] && [ "$side" = host ]; then
-  # docker may be another name of podman
-  { list_created docker; list_created podman; } | sort -su -k2,3 | sed 's/^/created /'
-fi
-for each; do
-  read -r engine kind name <<<"$each"
-  echo "created $each"
-  words=("$kind" rm)
-  [ "$kind" = volume ] || words+=(--force)
-  "$engine" "${words[@]}" "$name" >/dev/null 2>&1 </dev/null ||
-    echo "problem could not remove the $kind $name of $engine"
-done
+if [ "$mode" = look ]; then sed -n 's/.* .* .*/created &/p' <<<"$created"; fi
 [ "$mode" != remove ] || [ ! -d "$b" ] || take_back
 echo end

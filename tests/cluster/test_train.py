@@ -193,7 +193,7 @@ def test_item_24_with_firewall_setup_closes_the_listeners(operator: Operator) ->
     assert len({who for *_, who, _ in found}) > 2  # ranks listen, too
     assert {how for *_, how in found} == {"closed"}, found
     assert {int(port) // 1000 for _, port, *_ in found} == {62}
-    assert set(re.findall(r"port \d+ of \w+ (\w+)", before.err)) == {"open"}
+    assert set(re.findall(r"port \d+ of mpirun (\w+)", before.err)) == {"open"}
     assert (again.code, again.outcomes("changed")) == (0, [])
     assert refused.code == 125
     assert "lab-2: not ready: the ports of jobs are not closed (`firewall`)" in refused.err
