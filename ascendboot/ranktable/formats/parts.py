@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
+import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -14,7 +16,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import to_json
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, number
@@ -171,7 +172,8 @@ class Table(CountedPart, ABC):
     def to_json(self) -> str:
         """The file as HCCL reads it; byte-stable."""
         document = {"status": "completed", **self.document()}
-        return to_json(document, indent=2, ensure_ascii=True).decode() + "\n"
+        # json.dumps with an indent is five times as slow
+        return msgspec.json.format(json.dumps(document), indent=2) + "\n"
 
 
 class LackingError(Exception):
