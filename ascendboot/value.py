@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 from msgspec import Struct, ValidationError, convert, field, to_builtins
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import asdict, astuple, fields, force_setattr, replace
 from typing_extensions import dataclass_transform
 
 import ascendboot
@@ -23,6 +23,8 @@ __all__ = [
     "astuple",
     "data_file",
     "field",
+    "fields",
+    "force_setattr",
     "from_json",
     "replace",
 ]

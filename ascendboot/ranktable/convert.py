@@ -17,7 +17,7 @@ from ascendboot.ranktable.formats.servers import (
     numbered,
 )
 from ascendboot.ranktable.rules import CALLED, Product
-from ascendboot.value import Value
+from ascendboot.value import Value, replace
 
 Order: TypeAlias = Literal["given", "server-id"]
 ORDERS: tuple[Order, ...] = ("given", "server-id")
@@ -62,7 +62,7 @@ def in_order(table: Table, order: Order) -> Table:
             f"--order {order}: {table.generation} states no order of servers that could change"
         )
     servers = sorted(table.server_list, key=lambda server: server.server_id)
-    return table.model_copy(update={"server_list": numbered(servers)})
+    return replace(table, server_list=numbered(servers))
 
 
 def merge(tables: Sequence[Table]) -> Table:

@@ -10,7 +10,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec import NODEFAULT
-from msgspec.structs import fields
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
@@ -19,7 +18,7 @@ from ascendboot.model.cluster import TABLES, Cluster, DeviceOfNode, LauncherChoi
 from ascendboot.model.files import OwnFile
 from ascendboot.model.topology import Leaf
 from ascendboot.templates import digest as templates_digest
-from ascendboot.value import Struct, Value, as_json, field, from_json, replace
+from ascendboot.value import Struct, Value, as_json, field, fields, from_json, replace
 
 _OF_NO_SETUP = ("source", "log_limit", "loss_form", "data")
 """What a job reads in the inventory itself: nothing that setup installs depends on it."""

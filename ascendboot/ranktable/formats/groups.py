@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ascendboot.errors import RankTableError
@@ -18,17 +18,21 @@ from ascendboot.ranktable.formats.servers import (
     Server,
 )
 from ascendboot.ranktable.rules import CALLED
-from ascendboot.value import Struct, field
+from ascendboot.value import Struct, field, force_setattr
 
 
-class GroupDevice(parts.Part):
+class GroupDevice(parts.Part, kw_only=True):
     """One device of an instance."""
 
     device_id: parts.Number
-    device_ip: parts.OptionalText = None
+    device_ip: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.device_ip == "":
+            force_setattr(self, "device_ip", None)
 
 
-class Instance(parts.Part):
+class Instance(parts.Part, kw_only=True):
     """The part of a job that has one name: RANK_ID in the environment of its processes."""
 
     last: ClassVar[str] = "devices"
@@ -38,7 +42,7 @@ class Instance(parts.Part):
     devices: tuple[GroupDevice, ...] = ()
 
 
-class Group(parts.CountedPart):
+class Group(parts.Part, kw_only=True):
     """Instances that talk with each other."""
 
     derived: ClassVar[frozenset[str]] = frozenset({"instance_count", "device_count"})
@@ -54,7 +58,7 @@ class Group(parts.CountedPart):
         return {"group_name": self.group_name, **counts, **super().document()}
 
 
-class GroupTable(parts.Table):
+class GroupTable(parts.Table, kw_only=True):
     """A group list; HCCL numbers the ranks by server id as text, then by device id."""
 
     called: ClassVar[str] = "group list"
@@ -91,7 +95,7 @@ class GroupTable(parts.Table):
         return {"group_count": str(len(self.group_list)), **super().document()}
 
     @property
-    def other_members(self) -> dict[str, dict[str, object]]:
+    def other_members(self) -> Mapping[str, Mapping[str, object]]:
         """Those of instances."""
         return {f"instance {one.pod_name}": one.others for one in self.instances}
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, NoReturn
-
-from pydantic import AfterValidator, BeforeValidator
+from typing import ClassVar, NoReturn
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, cut, kind, packed
 from ascendboot.ranktable.formats import parts
 from ascendboot.ranktable.formats.servers import RankTable
 from ascendboot.ranktable.text import JsonPath, from_text
-from ascendboot.value import Struct, field
+from ascendboot.value import Struct, field, force_setattr, replace
 
 
-class Address(parts.Part):
+class Address(parts.Part, kw_only=True):
     """An address of a rank in one net instance, and the ports of the device that have it."""
 
     addr_type: str
     addr: str
-    ports: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
+    ports: tuple[str, ...] = ()
 
 
-class NetLevel(parts.Part):
+class NetLevel(parts.Part, kw_only=True):
     """What a rank has in one layer of the network."""
 
     numbers_are_text: ClassVar[bool] = False
@@ -35,7 +33,7 @@ class NetLevel(parts.Part):
     rank_addr_list: tuple[Address, ...] = ()
 
 
-class LevelRank(parts.Part):
+class LevelRank(parts.Part, kw_only=True):
     """One rank: its device and its place in each layer."""
 
     numbers_are_text: ClassVar[bool] = False
@@ -47,16 +45,17 @@ class LevelRank(parts.Part):
     level_list: tuple[NetLevel, ...] = ()
 
 
-class LevelTable(parts.Table):
+class LevelTable(parts.Table, kw_only=True):
     """A table of version 2.0."""
 
     called: ClassVar[str] = "2.0"
     derived: ClassVar[frozenset[str]] = frozenset({"status", "version", "rank_count"})
 
-    rank_list: Annotated[
-        tuple[LevelRank, ...],
-        AfterValidator(lambda ranks: tuple(sorted(ranks, key=lambda rank: rank.rank_id))),
-    ] = ()
+    rank_list: tuple[LevelRank, ...] = ()
+
+    def __post_init__(self) -> None:
+        ranks = sorted(self.rank_list, key=lambda rank: rank.rank_id)
+        force_setattr(self, "rank_list", tuple(ranks))
 
     @property
     def rows(self) -> tuple[parts.Row, ...]:
@@ -83,7 +82,7 @@ class LevelTable(parts.Table):
         return {**head, **super().document()}
 
     @property
-    def other_members(self) -> dict[str, dict[str, object]]:
+    def other_members(self) -> Mapping[str, Mapping[str, object]]:
         """Everything of each layer of each rank."""
         return {
             f"rank {rank.rank_id} layer {level.net_layer}": {
@@ -105,18 +104,18 @@ class LevelTable(parts.Table):
     def only(self, ranks: Sequence[int]) -> LevelTable:
         """These ranks in this order, renumbered from 0."""
         known = {rank.rank_id: rank for rank in self.rank_list}
-        return self.model_copy(update={"rank_list": _numbered([known[rank] for rank in ranks])})
+        return replace(self, rank_list=_numbered([known[rank] for rank in ranks]))
 
     @classmethod
     def merged(cls, tables: Sequence[parts.Table]) -> LevelTable:
         """The ranks of all, renumbered from 0."""
         own = [table for table in tables if isinstance(table, cls)]
         ranks = [rank for table in own for rank in table.rank_list]
-        return own[0].model_copy(update={"rank_list": _numbered(ranks)})
+        return replace(own[0], rank_list=_numbered(ranks))
 
 
 def _numbered(ranks: Sequence[LevelRank]) -> tuple[LevelRank, ...]:
-    return tuple(one.model_copy(update={"rank_id": rank}) for rank, one in enumerate(ranks))
+    return tuple(replace(one, rank_id=rank) for rank, one in enumerate(ranks))
 
 
 def _from_servers(_table: RankTable) -> NoReturn:

@@ -3,49 +3,52 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import AfterValidator, BeforeValidator
+from typing import Any, ClassVar
 
 from ascendboot.ranktable.fields import Members, cut, packed
 from ascendboot.ranktable.formats import parts, placement
 from ascendboot.ranktable.rules import CALLED, Level, Product
-from ascendboot.value import Struct, field
+from ascendboot.value import Struct, field, force_setattr, replace
 
 
-class RankedDevice(parts.Part):
+class RankedDevice(parts.Part, kw_only=True):
     """One device of a server: physical id, IP of its network port, and the rank that runs on it."""
 
     last: ClassVar[str] = "rank_id"
 
     device_id: parts.Number
     super_device_id: parts.Number | None = None
-    device_ip: parts.OptionalText = None
+    device_ip: str | None = None
     """Several are joined by commas."""
     rank_id: parts.Number
 
+    def __post_init__(self) -> None:
+        if self.device_ip == "":
+            force_setattr(self, "device_ip", None)
 
-class Server(parts.Part):
+
+class Server(parts.Part, kw_only=True):
     """The entry of one node."""
 
     last: ClassVar[str] = "device"
 
     server_id: str
-    device: Annotated[
-        tuple[RankedDevice, ...],
-        AfterValidator(lambda found: tuple(sorted(found, key=lambda device: device.rank_id))),
-    ] = ()
+    device: tuple[RankedDevice, ...] = ()
+
+    def __post_init__(self) -> None:
+        devices = sorted(self.device, key=lambda device: device.rank_id)
+        force_setattr(self, "device", tuple(devices))
 
 
-class PodServer(parts.Part):
+class PodServer(parts.Part, kw_only=True):
     """A server of a super pod."""
 
     server_id: str
 
 
-class SuperPod(parts.Part):
+class SuperPod(parts.Part, kw_only=True):
     """Servers that are joined by one scale-up fabric."""
 
     last: ClassVar[str] = "server_list"
@@ -59,27 +62,26 @@ class SuperPod(parts.Part):
         return tuple(server.server_id for server in self.server_list)
 
 
-def _in_rank_order(servers: Iterable[Server]) -> tuple[Server, ...]:
-    return tuple(sorted(servers, key=lambda s: s.device[0].rank_id if s.device else 0))
-
-
-class RankTable(parts.Table):
+class RankTable(parts.Table, kw_only=True):
     """A table of version 1.0 or 1.2: all servers in rank order."""
 
     derived: ClassVar[frozenset[str]] = frozenset({"status", "server_count"})
 
-    version: Annotated[
-        Literal["1.0", "1.2"], BeforeValidator(lambda word: "1.2" if word == "1.2" else "1.0")
-    ] = "1.0"
-    server_list: Annotated[tuple[Server, ...], AfterValidator(_in_rank_order)] = ()
-    super_pod_list: Annotated[
-        tuple[SuperPod, ...] | None, AfterValidator(lambda pods: pods or None)
-    ] = None
+    version: Any = "1.0"
+    """What is not 1.2 becomes 1.0."""
+    server_list: tuple[Server, ...] = ()
+    super_pod_list: tuple[SuperPod, ...] | None = None
+
+    def __post_init__(self) -> None:
+        servers = sorted(self.server_list, key=lambda s: s.device[0].rank_id if s.device else 0)
+        force_setattr(self, "version", "1.2" if self.version == "1.2" else "1.0")
+        force_setattr(self, "server_list", tuple(servers))
+        force_setattr(self, "super_pod_list", self.super_pod_list or None)
 
     @property
     def generation(self) -> str:
         """As in messages."""
-        return self.version
+        return str(self.version)
 
     @property
     def super_pods(self) -> tuple[SuperPod, ...]:
@@ -111,7 +113,7 @@ class RankTable(parts.Table):
         return {**head, **super().document()}
 
     @property
-    def other_members(self) -> dict[str, dict[str, object]]:
+    def other_members(self) -> Mapping[str, Mapping[str, object]]:
         """Those of servers and of super pods."""
         servers = {f"server {server.server_id}": server.others for server in self.server_list}
         return servers | {f"super pod {pod.super_pod_id}": pod.others for pod in self.super_pods}
@@ -124,20 +126,17 @@ class RankTable(parts.Table):
         """These ranks in this order, renumbered from 0, with the servers that they are on."""
         found = {d.rank_id: (server, d) for server in self.server_list for d in server.device}
         devices: dict[str, list[RankedDevice]] = defaultdict(list)
-        for rank in ranks:
-            server, device = found[rank]
-            devices[server.server_id].append(device)
+        for rank, old in enumerate(ranks):
+            server, device = found[old]
+            devices[server.server_id].append(replace(device, rank_id=rank))
         whole = {server.server_id: server for server in self.server_list}
-        servers = numbered(
-            whole[name].model_copy(update={"device": tuple(own)}) for name, own in devices.items()
-        )
+        servers = numbered(replace(whole[name], device=tuple(own)) for name, own in devices.items())
         pods = {
             pod.super_pod_id: left
             for pod in self.super_pods
             if (left := [name for name in pod.server_ids if name in devices])
         }
-        changes = {"server_list": servers, "super_pod_list": _super_pods(pods)}
-        return self.model_copy(update=changes)
+        return replace(self, server_list=servers, super_pod_list=_super_pods(pods))
 
     @classmethod
     def merged(cls, tables: Sequence[parts.Table]) -> RankTable:
@@ -147,32 +146,26 @@ class RankTable(parts.Table):
         for pod in (pod for table in own for pod in table.super_pods):
             pods[pod.super_pod_id] += pod.server_ids
         servers = numbered([server for table in own for server in table.server_list])
-        changes = {"server_list": servers, "super_pod_list": _super_pods(pods)}
-        return own[0].model_copy(update=changes)
+        return replace(own[0], server_list=servers, super_pod_list=_super_pods(pods))
 
 
-def _super_pods(servers: dict[str, list[str]]) -> tuple[SuperPod, ...] | None:
+def _super_pods(servers: dict[str, list[str]]) -> tuple[SuperPod, ...]:
     """The super pods that have the servers, each of them once."""
-    pods = (
+    return tuple(
         SuperPod(
             super_pod_id=pod, server_list=tuple(PodServer(server_id=i) for i in dict.fromkeys(ids))
         )
         for pod, ids in servers.items()
     )
-    return tuple(pods) or None
 
 
 def numbered(servers: Iterable[Server]) -> tuple[Server, ...]:
     """The servers with ranks from 0, server by server and device by device as they stand."""
-    result, first = [], 0
-    for server in servers:
-        devices = tuple(
-            device.model_copy(update={"rank_id": rank})
-            for rank, device in enumerate(server.device, first)
-        )
-        result.append(server.model_copy(update={"device": devices}))
-        first += len(devices)
-    return tuple(result)
+    ranks = count()
+    return tuple(
+        replace(server, device=tuple(replace(one, rank_id=next(ranks)) for one in server.device))
+        for server in servers
+    )
 
 
 def from_members(members: Sequence[parts.Member]) -> RankTable:
@@ -204,23 +197,19 @@ def _to_1_2(table: RankTable) -> parts.Converted:
         missing.append(f"super_pod_list: which super pod each of {count} servers is in")
     if missing:
         raise parts.LackingError(" and ".join(missing))
-    return parts.Converted(table.model_copy(update={"version": "1.2"}))
+    return parts.Converted(replace(table, version="1.2"))
 
 
 def _to_1_0(table: RankTable) -> parts.Converted:
     servers = tuple(
-        server.model_copy(
-            update={
-                "device": tuple(
-                    device.model_copy(update={"super_device_id": None}) for device in server.device
-                )
-            }
+        replace(
+            server, device=tuple(replace(device, super_device_id=None) for device in server.device)
         )
         for server in table.server_list
     )
-    changes = {"version": "1.0", "server_list": servers, "super_pod_list": None}
     left_out = ("super_device_id", "super_pod_list") if table.version == "1.2" else ()
-    return parts.Converted(table.model_copy(update=changes), left_out)
+    made = replace(table, version="1.0", server_list=servers, super_pod_list=None)
+    return parts.Converted(made, left_out)
 
 
 HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 64}

@@ -168,9 +168,8 @@ def test_a_lab_finds_room_beside_others() -> None:
 
 
 def test_the_root_info_of_a_950_makes_a_valid_table() -> None:
-    places = device_places(root_info_text(SMALL.nodes[0]), "root info")
-    ranks = (place.model_copy(update={"rank_id": rank}) for rank, place in places.items())
-    table = LevelTable(rank_list=tuple(ranks))
+    places = device_places(root_info_text(SMALL.nodes[0]), "root info").values()
+    table = LevelTable.merged([LevelTable(rank_list=(place,)) for place in places])
     assert validate_table(from_text("table", table.to_json()), product="a5") == ()
 
 

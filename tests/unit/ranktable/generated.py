@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ascendboot.ranktable.formats.groups import GroupTable
 from ascendboot.ranktable.formats.levels import LevelTable
+from ascendboot.ranktable.formats.parts import understood
 from ascendboot.ranktable.formats.servers import RankTable
 
 NAMES = st.text("abcxyz019-._é字", min_size=1, max_size=12).filter(
@@ -58,7 +59,7 @@ def server_tables(draw: st.DrawFn, *, with_pods: bool = False) -> RankTable:
         if part
     ]
     of_pods = {"version": "1.2", "super_pod_list": pods} if with_pods else {}
-    return RankTable.model_validate(draw(EXTRA) | {"server_list": servers} | of_pods)
+    return understood(RankTable, draw(EXTRA) | {"server_list": servers} | of_pods, "table.json")
 
 
 @st.composite
@@ -75,16 +76,15 @@ def level_tables(draw: st.DrawFn) -> LevelTable:
         return {"addr_type": kind, "addr": text, "ports": draw(ports), "plane_id": "p0"}
 
     def level(layer: int) -> dict[str, Any]:
-        addresses = [one() for _ in range(counts[layer])]
         net = {"net_layer": layer, "net_instance_id": "all", "net_attr": "", "net_type": "CLOS"}
-        return net | {"rank_addr_list": addresses}
+        return net | {"rank_addr_list": [one() for _ in range(counts[layer])]}
 
     ranks = [
         {**dict.fromkeys(("rank_id", "local_id", "device_id"), rank), "device_port": 16666 + rank}
         | {"level_list": [level(layer) for layer in layers]}
         for rank in range(draw(st.integers(1, 6)))
     ]
-    return LevelTable.model_validate(draw(EXTRA) | {"rank_list": ranks})
+    return understood(LevelTable, draw(EXTRA) | {"rank_list": ranks}, "table.json")
 
 
 @st.composite
@@ -103,7 +103,7 @@ def group_tables(draw: st.DrawFn) -> GroupTable:
         for i, name in enumerate(names)
     ]
     group = draw(EXTRA) | {"group_name": "world", "instance_list": instances}
-    return GroupTable.model_validate(draw(EXTRA) | {"group_list": [group]})
+    return understood(GroupTable, draw(EXTRA) | {"group_list": [group]}, "table.json")
 
 
 TABLES: st.SearchStrategy[Any] = st.one_of(

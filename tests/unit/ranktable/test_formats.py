@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ascendboot.ranktable.formats.parts import understood
 from ascendboot.ranktable.formats.servers import RankTable
 
 
@@ -39,7 +40,7 @@ def test_every_number_is_written_as_a_string(
     devices: list[dict[str, object]], written: list[dict[str, str]]
 ) -> None:
     server = {"server_id": "node_0", "zone": [1], "device": devices}
-    table = RankTable.model_validate({"status": "old", "server_list": [server], "other": None})
+    table = understood(RankTable, {"status": "old", "server_list": [server], "other": None}, "t")
     assert table.world_size == len(devices)
     document = {
         "status": "completed",
