@@ -5,13 +5,7 @@ import sys
 
 from invoke.main import program
 
-from ascendboot.cli.program import (
-    CarefulExecutor,
-    CarefulProgram,
-    namespace,
-    prepare,
-    rewritten,
-)
+from ascendboot.cli.program import CarefulExecutor, CarefulProgram, namespace, prepare, rewritten
 
 # Invoke has already read its own flags, so `invoke VERB --help` is restarted as `--help VERB`;
 # and it takes no list of paths.

@@ -228,10 +228,7 @@ def _fault_rows(
     fault: str, times: Sequence[tuple[float, float]], limit_s: float = RANK_EXIT_S
 ) -> list[dict[str, Any]]:
     relaunch, line = zip(*times, strict=True)
-    return [
-        _row(f"{fault}: relaunch, s", relaunch, limit_s),
-        _row(f"{fault}: first line, s", line),
-    ]
+    return [_row(f"{fault}: relaunch, s", relaunch, limit_s), _row(f"{fault}: first line, s", line)]
 
 
 def _row(figure: str, values: Sequence[float], limit: float | None = None) -> dict[str, Any]:

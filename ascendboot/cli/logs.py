@@ -41,7 +41,7 @@ from ascendboot.value import Value
         "since": "Only newer lines, with up to 5 s more: 30s, 10m, 2h, 1d, or 2026-01-31T08:00",
         "tail": "Only the last N lines of each rank",
         "grep": "Only lines that match this regular expression; (?i) ignores case",
-    },
+    }
 )
 def logs(
     call: Call,
@@ -115,11 +115,7 @@ class _Wanted(Value, kw_only=True):
 
 
 def _views(
-    record: JobRecord,
-    ranks: Sequence[int],
-    pattern: re.Pattern[str] | None,
-    *,
-    in_colours: bool,
+    record: JobRecord, ranks: Sequence[int], pattern: re.Pattern[str] | None, *, in_colours: bool
 ) -> dict[int, output.Lines]:
     prefix = output.by_node(record.nodes) if in_colours else output.plain
     prefixes = {rank: prefix(record.ranks[rank].node, rank) for rank in ranks}

@@ -91,7 +91,7 @@ def resize(call: Call, *, count: str, job: str = "") -> None:
         "job": _HELP["job"],
         "follow": "Continue until the job ends; Ctrl-C ends only this verb",
         "json": "Print one JSON object per line",
-    },
+    }
 )
 def events(call: Call, *, job: str = "", follow: bool = False) -> None:
     """Print what happened to a supervised job, one line per event, times in UTC.

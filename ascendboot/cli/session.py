@@ -159,9 +159,7 @@ class Session(Struct, dict=True):
         """
         hosts, lost = self.connect_hosts_to_look(nodes)
         answers, failed = results_and_errors(
-            () if lost else nodes,
-            lambda node: ask(node, hosts[node.name]),
-            forks=self.forks,
+            () if lost else nodes, lambda node: ask(node, hosts[node.name]), forks=self.forks
         )
         if errors := [*lost.values(), *failed.values()]:
             is_lost = any(isinstance(error, UnreachableError) for error in errors)

@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?")
         "job": JOB_HELP,
         "lines": "Show one row per rank, with its complete last line",
         "stacks": "Also show where the ranks are: from py-spy if available, otherwise /proc",
-    },
+    }
 )
 def status(
     call: Call, *, job: str | None = None, lines: bool = False, stacks: bool = False

@@ -53,10 +53,7 @@ QUESTIONS: Final = ("health", "link", "net_health", "link_stat", "stat", "ecc")
 """What can be queried of a device, by the tools' names; a node answers the first ones first."""
 ILL: Final = "ill"
 """Queries the words of all devices, and the health only of those that are not OK."""
-_FIELDS: Final = {
-    **dict(zip(QUESTIONS, DeviceState.__struct_fields__, strict=True)),
-    ILL: "health",
-}
+_FIELDS: Final = {**dict(zip(QUESTIONS, DeviceState.__struct_fields__, strict=True)), ILL: "health"}
 _OF_NPU_SMI: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "health": ("read the health", npu_smi.parse_device_health),
     "ecc": ("count the memory errors", npu_smi.parse_ecc),
@@ -122,8 +119,7 @@ def _answer(sections: query.Sections, device_id: int, question: str) -> query.An
     purpose, parse_text = _OF_NPU_SMI[question]
     tool = f"npu-smi info -t {question}"
     return query.attempt(
-        f"{purpose} of device {device_id}",
-        lambda: parse_text(npu_smi_output(sections, name, tool)),
+        f"{purpose} of device {device_id}", lambda: parse_text(npu_smi_output(sections, name, tool))
     )
 
 

@@ -142,10 +142,7 @@ def attempt(purpose: str, parse: Callable[[], T]) -> Answer[T]:
 
 
 def query(
-    transport: RunsAll,
-    facts: Mapping[str, Fact[Any]],
-    *,
-    now: Callable[[], float] = time.time,
+    transport: RunsAll, facts: Mapping[str, Fact[Any]], *, now: Callable[[], float] = time.time
 ) -> dict[str, Answer[Any]]:
     """Runs all queries on a node in one execution; maps the name of each to its answer.
 

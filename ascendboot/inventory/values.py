@@ -382,10 +382,7 @@ def _each_once(leaves: Mapping[str, str]) -> Mapping[str, str]:
 Leaves = Annotated[
     Annotated[Line, Tag(f"{TAG}text")]
     | Annotated[
-        dict[str, Line],
-        Field(min_length=1),
-        AfterValidator(_each_once),
-        Tag(f"{TAG}devices"),
+        dict[str, Line], Field(min_length=1), AfterValidator(_each_once), Tag(f"{TAG}devices")
     ],
     by_type(text=str, devices=dict),
     Kind("a text of one line, or a mapping of device ids to such texts"),

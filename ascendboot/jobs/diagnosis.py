@@ -276,10 +276,7 @@ def _alike(suspects: Sequence[RankEvidence], blames: Mapping[int, _Blame]) -> li
 
 
 def _reason(
-    same: Sequence[RankEvidence],
-    blame: _Blame,
-    second: RankEvidence | None,
-    uncertainty_s: float,
+    same: Sequence[RankEvidence], blame: _Blame, second: RankEvidence | None, uncertainty_s: float
 ) -> tuple[str, str]:
     """Return why these ranks were chosen, and what makes it uncertain.
 

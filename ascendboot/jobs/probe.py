@@ -98,9 +98,7 @@ def probe_result(result: Result) -> dict[str, JobProbe]:
         raise result.failed(error) from error
 
 
-def running_nodes(
-    answers: Mapping[str, dict[str, JobProbe] | NodeError],
-) -> dict[str, list[str]]:
+def running_nodes(answers: Mapping[str, dict[str, JobProbe] | NodeError]) -> dict[str, list[str]]:
     """Maps each job id to the nodes where its processes still run, of nodes that answered."""
     found: dict[str, list[str]] = {}
     for node, probes in answers.items():

@@ -108,13 +108,7 @@ def _description(words: Mapping[str, list[str]]) -> list[str]:
 
 
 def _create(
-    cluster: str,
-    node: Node,
-    words: Mapping[str, list[str]],
-    *,
-    is_950: bool,
-    engine: str,
-    old: str,
+    cluster: str, node: Node, words: Mapping[str, list[str]], *, is_950: bool, engine: str, old: str
 ) -> Command:
     """The command that creates a container, and then removes the one of the id `old`."""
     name, places = node.container or "", [*_BY_RUNTIME]

@@ -175,11 +175,7 @@ class NodeLeftovers(Value):
 
 
 def leftovers_commands(
-    cluster: str,
-    *,
-    removes: bool = False,
-    in_container: bool = False,
-    created: Sequence[str] = (),
+    cluster: str, *, removes: bool = False, in_container: bool = False, created: Sequence[str] = ()
 ) -> tuple[Command, Command]:
     """The commands about the sent code, and about all else that ascendboot left on one side.
 

@@ -258,10 +258,7 @@ def _notes_on_unusable(
 
 
 def _notes_on_parts(
-    saved: _Saved,
-    living: Collection[str],
-    best: Checkpoint | None,
-    rules: CheckpointRules,
+    saved: _Saved, living: Collection[str], best: Checkpoint | None, rules: CheckpointRules
 ) -> tuple[str, ...]:
     """The newest step of which all nodes together lack the parts of some ranks."""
     newer = {step for name in living for step in saved[name] if best is None or step > best.step}

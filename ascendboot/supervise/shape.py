@@ -7,12 +7,7 @@ from ascendboot.model.names import counted
 
 
 def legal_world(
-    shape: Parallel,
-    available: int,
-    devices: int,
-    *,
-    at_least: int = 1,
-    at_most: int | None = None,
+    shape: Parallel, available: int, devices: int, *, at_least: int = 1, at_most: int | None = None
 ) -> int | None:
     """Return how many of `available` nodes of `devices` NPUs form the largest world; None: none.
 

@@ -248,14 +248,14 @@ class HostKeyCheck:
             raise self._refused(
                 f"its host key is not known: {shown.label}; if `ssh-keygen -lf "
                 f"/etc/ssh/ssh_host_{kind}_key.pub` on the node shows the same, run setup --plan "
-                f"--accept-new or put `fingerprint: {shown.fingerprint}` into the inventory",
+                f"--accept-new or put `fingerprint: {shown.fingerprint}` into the inventory"
             )
         try:
             self._host_keys.accept(self._node.name, self._name, shown)
         except OSError as error:
             raise self._refused(
                 f"its new host key could not be recorded in {self._host_keys.project_file}: "
-                f"{error.strerror}; make room or give access there",
+                f"{error.strerror}; make room or give access there"
             ) from error
 
     def _refused(

@@ -285,9 +285,7 @@ def preflight(operator: Operator) -> list[str]:
 
 
 def test_ranks_that_differ_and_nodes_that_do_not_hear_each_other_are_named_at_once(
-    operator: Operator,
-    on_node: OnNode,
-    other_python: OtherPython,
+    operator: Operator, on_node: OnNode, other_python: OtherPython
 ) -> None:
     other_python(ODD)
     operator.put("lab-2", "/opt/other/numpy-0.1.dist-info/METADATA", "Name: numpy\nVersion: 0.1\n")

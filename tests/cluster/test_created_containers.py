@@ -84,9 +84,7 @@ class Made:
 
 @pytest.fixture(scope="module", params=["podman", "docker"])
 def made(
-    request: pytest.FixtureRequest,
-    bring_up_once: Callable[..., Lab],
-    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest, bring_up_once: Callable[..., Lab], pytestconfig: pytest.Config
 ) -> Made:
     if request.param == "docker" and not Path("/usr/sbin/dockerd").exists():
         missing("there is no dockerd; scripts/test installs it")

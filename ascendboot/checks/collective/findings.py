@@ -143,10 +143,7 @@ def collective_findings(
         return
     waited = _timed_out(notes)
     failed = {rank: own for rank, own in notes.items() if rank not in waited}
-    blamed = [
-        *_failures(slots, failed, by),
-        *_ended(slots, notes, report),
-    ]
+    blamed = [*_failures(slots, failed, by), *_ended(slots, notes, report)]
     yield from blamed or _hang(slots, notes, report, waited)
     for own in notes.values():
         given = dict(enumerate(own.digests))

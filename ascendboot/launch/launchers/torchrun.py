@@ -62,7 +62,7 @@ class Torchrun(Launcher):
         env = {
             # Otherwise `import torch` loads torch_npu, which needs CANN's libraries; rank-exec
             # unsets it for the ranks.
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"
         }
         if ranks[node_rank] > 1:
             # torchrun would set this itself, with five lines about it.

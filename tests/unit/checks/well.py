@@ -49,11 +49,7 @@ TWO = cluster(node(1), node(2))
 
 def npu(device_id: int, chip_name: str = "Ascend 910B3") -> Npu:
     return Npu(
-        npu_id=device_id,
-        chip_id=0,
-        device_id=device_id,
-        logic_id=device_id,
-        chip_name=chip_name,
+        npu_id=device_id, chip_id=0, device_id=device_id, logic_id=device_id, chip_name=chip_name
     )
 
 

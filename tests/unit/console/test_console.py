@@ -129,9 +129,7 @@ FOUND = (
 )
 
 
-def test_a_warning_is_labelled_and_follows_errors(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_warning_is_labelled_and_follows_errors(capsys: pytest.CaptureFixture[str]) -> None:
     Screen().phase("Judge", FOUND)
     assert capsys.readouterr().out.splitlines() == [
         "Judge",

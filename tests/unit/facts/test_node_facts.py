@@ -116,8 +116,7 @@ def test_missing_programs_are_reported(here: Here) -> None:
     (here.folder / "ip").unlink()
     found = facts(here, replace(CLUSTER, python="/opt/python3.7"))
     assert found.interfaces == Unanswered(
-        "missing",
-        "could not list the network interfaces: ip is not on PATH",
+        "missing", "could not list the network interfaces: ip is not on PATH"
     )
     assert found.python == Unanswered(
         "missing", "could not find /opt/python3.7: /opt/python3.7 is not a program on PATH"

@@ -288,8 +288,7 @@ def test_a_busy_table_is_queried_last(stage: Stage) -> None:
     busy = f"echo '{BUSY}'"
     once = f"mkdir {stage.folder}/was-busy 2>/dev/null"
     calls = calls_of_npu_smi(
-        stage,
-        f"case $2 in -m) ! {once} || {{ {busy}; exit 1; }} ;; *) {busy}; exit 1 ;; esac",
+        stage, f"case $2 in -m) ! {once} || {{ {busy}; exit 1; }} ;; *) {busy}; exit 1 ;; esac"
     )
     assert calls[:2] == ["info -m", "info -m"]
     assert set(calls[2:]) == {"info"}

@@ -65,10 +65,7 @@ def test_at_least_95_percent_of_the_texts_of_faultdiag_are_known() -> None:
     [
         ("hccl interface return err x.cc:538, retcode: 1", "hccl-test-1"),
         ("hccl interface return err x.cc:538, retcode: 15", "hccl-test-15"),
-        (
-            "[ERROR] (PID:7) ERR02200 DIST call hccl api failed.",
-            "torch-npu-hccl",
-        ),
+        ("[ERROR] (PID:7) ERR02200 DIST call hccl api failed.", "torch-npu-hccl"),
         ("kernel: Out of memory: Killed process 7012 (python3)", "linux-oom"),
         ("python3[71]: segfault at 0 ip 00007f sp 00007f error 4 in a.so", "linux-segfault"),
         ("step 7 loss 0.31", None),

@@ -218,14 +218,7 @@ def test_a_node_counts_as_lost_before_its_reader_gets_the_message() -> None:
         ended.set()
 
     reconnector = Reconnector(
-        PLAN,
-        nodes,
-        unused,
-        follow=unused,
-        on_end=on_end,
-        connect=None,
-        tell=print,
-        within_s=1,
+        PLAN, nodes, unused, follow=unused, on_end=on_end, connect=None, tell=print, within_s=1
     )
     reconnector.reconnect("a-1")
     assert ended.wait(10)

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError
-from ascendboot.jobs.stacks import (
-    RankView,
-    detail_lines,
-    grouped,
-    parse_stacks,
-    place_lines,
-)
+from ascendboot.jobs.stacks import RankView, detail_lines, grouped, parse_stacks, place_lines
 from ascendboot.value import replace
 
 ANSWER = """\
@@ -92,11 +86,7 @@ def view(rank: int, state: str = "S", wchan: str = "", **changes: object) -> Ran
 
 
 @pytest.mark.parametrize(
-    ("seen", "words"),
-    [
-        (view(0, wchan="pipe_read"), " in pipe_read of the kernel"),
-        (view(0), ""),
-    ],
+    ("seen", "words"), [(view(0, wchan="pipe_read"), " in pipe_read of the kernel"), (view(0), "")]
 )
 def test_the_place_of_a_rank_without_python_lines(seen: RankView, words: str) -> None:
     assert seen.place == words

@@ -132,11 +132,7 @@ def supervisor(practice: Practice, **limits: float) -> Supervisor:
     limit = Limits(correlate_s=2.0, **limits)  # type: ignore[arg-type]
     core = Core(NODES, 2, Parallel(), limit)
     return Supervisor(
-        core=core,
-        generations=practice,
-        interrupts=Interrupts(),
-        clock=clock,
-        pause=clock.pause,
+        core=core, generations=practice, interrupts=Interrupts(), clock=clock, pause=clock.pause
     )
 
 

@@ -146,13 +146,7 @@ CLAIMS = Claims(
     kind="host", key="SHA256:k", ca="SHA256:c", key_id="lab-1 of lab", principals=("a", "lab-1")
 )
 LOAD = Command(argv=("true",), purpose="start the cluster's sshd", effect=Effect.WRITE)
-WANTED = CertificateFile(
-    name=PATH,
-    claims=CLAIMS,
-    now=NOW + 1,
-    sign=lambda: "signed\n",
-    load=LOAD,
-)
+WANTED = CertificateFile(name=PATH, claims=CLAIMS, now=NOW + 1, sign=lambda: "signed\n", load=LOAD)
 
 
 def there(certificate: Certificate | None, *, mode: int = 0o644, shown: str = "sha") -> Installed:

@@ -81,8 +81,7 @@ def test_megatron_resumes_from_what_its_marker_names() -> None:
 def test_a_megatron_folder_newer_than_the_marker_is_passed_over() -> None:
     found = newest({"n1": megatron(ITER_380, ITER_400, marker="380")}, rules("megatron"))
     assert found == Found(
-        Checkpoint(380, D, ("n1",)),
-        (f"n1: {D}/{ITER_400} may be {NEWER}, which {TRACKER} names",),
+        Checkpoint(380, D, ("n1",)), (f"n1: {D}/{ITER_400} may be {NEWER}, which {TRACKER} names",)
     )
 
 

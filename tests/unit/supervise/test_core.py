@@ -235,10 +235,7 @@ def test_a_network_fault_explains_a_rank_that_ends(job: Job) -> None:
 
 
 def test_a_suspect_node_is_left_out_next_time_unless_it_is_needed() -> None:
-    for shape, nodes in (
-        (Parallel(tp=8), ("n1", "n3", "n4")),
-        (Parallel(tp=8, pp=4), NODES),
-    ):
+    for shape, nodes in ((Parallel(tp=8), ("n1", "n3", "n4")), (Parallel(tp=8, pp=4), NODES)):
         job = Job(shape=shape).run()
         job.fault(NPU, 5, "n2", level=Level.PRE_SEPARATE)
         assert job.state() is State.RUNNING

@@ -7,14 +7,7 @@ import re
 import pytest
 
 from ascendboot.supervise import policy
-from ascendboot.supervise.policy import (
-    Fault,
-    FaultKind,
-    Level,
-    common_nodes,
-    first_cause,
-    level_of,
-)
+from ascendboot.supervise.policy import Fault, FaultKind, Level, common_nodes, first_cause, level_of
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 

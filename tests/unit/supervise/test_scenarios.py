@@ -202,9 +202,7 @@ SCENARIOS = {
     ),
     "a node loses power": Scenario(power_is_lost, afterwards=lambda w, _: len(w.core.members) == 3),
     "a node loses power, with a spare": Scenario(
-        power_is_lost,
-        limits=Limits(max_nodes=3),
-        afterwards=lambda w, _: len(w.core.members) == 3,
+        power_is_lost, limits=Limits(max_nodes=3), afterwards=lambda w, _: len(w.core.members) == 3
     ),
     "sshd is gone": Scenario(sshd_is_gone, afterwards=lambda w, _: len(w.core.members) == 3),
     "one node is cut off": Scenario(one_node_is_cut_off),
@@ -252,8 +250,7 @@ SCENARIOS = {
         afterwards=lambda w, _: [len(launch.nodes) for launch in w.launches] == [4, 4],
     ),
     "a disk is full": Scenario(
-        a_disk_is_full,
-        afterwards=lambda w, _: statuses(w) == {"healthy", "quarantined"},
+        a_disk_is_full, afterwards=lambda w, _: statuses(w) == {"healthy", "quarantined"}
     ),
     "the newest checkpoint is lost": Scenario(
         the_newest_checkpoint_is_lost,
@@ -286,11 +283,7 @@ SCENARIOS = {
 
 def simulated(scenario: Scenario, seed: int) -> World:
     world = World(
-        seed,
-        count=scenario.count,
-        shape=scenario.shape,
-        limits=scenario.limits,
-        pick=scenario.pick,
+        seed, count=scenario.count, shape=scenario.shape, limits=scenario.limits, pick=scenario.pick
     )
     scenario.happens(world)
     return world

@@ -17,11 +17,7 @@ SPOIL = Command(argv=("rm", "-rf", "/x"), purpose="remove x", effect=Effect.WRIT
 
 @pytest.mark.parametrize(
     "attempt",
-    [
-        lambda t: t.run(SPOIL),
-        lambda t: t.run_all([LOOK, SPOIL]),
-        lambda t: t.stream(SPOIL, print),
-    ],
+    [lambda t: t.run(SPOIL), lambda t: t.run_all([LOOK, SPOIL]), lambda t: t.stream(SPOIL, print)],
     ids=["run", "run_all", "stream"],
 )
 def test_a_write_is_refused_before_anything_is_sent(attempt: Callable[[Transport], object]) -> None:
