@@ -15,7 +15,7 @@ _BELOW = {
     "errors": "",
     "templates": "",
     "hccl": "value",
-    "model": "value",
+    "model": "value errors",
     "ranktable": "value errors",
     "console": "value errors model",
     "lab": "value errors model",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from invoke.collection import Collection
 
 from ascendboot.checks.rank_table import known_products, level_places, member
-from ascendboot.cli.common import among
+from ascendboot.cli.common import among, nodes_named
 from ascendboot.cli.session import Session
 from ascendboot.cli.verbs import ANSWER_HELP, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
@@ -20,7 +19,7 @@ from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.facts.query import query, value_of
 from ascendboot.model.cluster import Cluster, Node
-from ascendboot.model.names import counted, expand_list
+from ascendboot.model.names import counted, expand
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
 from ascendboot.ranktable.configmap import configmap as configmap_of
@@ -100,7 +99,7 @@ def write(
     wanted_job = among("--job", job, JOBS)
     word = among("--to", to, tuple(GENERATIONS))
     cluster = call.cluster()
-    chosen = cluster.rank_order if nodes is None else _chosen(cluster, nodes)
+    chosen = cluster.rank_order if nodes is None else nodes_named(cluster, nodes)
     ids = None if devices is None else _ids(devices)
     if offline:
         members = tuple(_stated(cluster, node, ids) for node in chosen)
@@ -142,31 +141,12 @@ def _of_npus(
     return members, _product_among(cluster, found)
 
 
-def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
-    """Return the nodes of --nodes, in its order."""
-    known = {node.name: node for node in cluster.nodes}
-    try:
-        chosen = expand_list(names)
-    except ValueError as error:
-        raise UsageError(f"--nodes: {error}") from None
-    if unknown := [name for name in chosen if name not in known]:
-        raise UsageError(f'--nodes: "{unknown[0]}" is not in {cluster.source}')
-    if len(set(chosen)) != len(chosen):
-        raise UsageError("--nodes: a node is named twice")
-    return tuple(known[name] for name in chosen)
-
-
 def _ids(text: str) -> tuple[int, ...]:
     """Return the device ids of --devices, in its order."""
-    ids: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,3})(?:-([0-9]{1,3}))?\s*", part)
-        if match is None:
-            raise UsageError(f'--devices: "{part}" is not a device id or a range, such as 0-3')
-        ids += range(int(match[1]), int(match[2] or match[1]) + 1)
-    if len(set(ids)) != len(ids) or not ids:
-        raise UsageError(f'--devices: "{text}" names no device, or one twice')
-    return tuple(ids)
+    try:
+        return tuple(map(int, expand(f"[{text}]")))
+    except ValueError as error:
+        raise UsageError(f"--devices: {error}") from error
 
 
 def _stated(cluster: Cluster, node: Node, ids: tuple[int, ...] | None) -> Member:

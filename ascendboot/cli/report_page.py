@@ -336,7 +336,8 @@ def _timeline(known: Known) -> dict[str, Any]:
             words = f"{words}; no output"
         at = {name: percent(getattr(times, name)) for name in _MOMENTS}
         at["silent"] = round(100 * (times.silent_s or 0.0) / whole, 2)
-        shown = {name: _since(getattr(times, name), began) for name in _MOMENTS}
+        stated = {name: getattr(times, name) for name in _MOMENTS}
+        shown = {n: f"{_seconds(at) - began:.1f} s" if at else "" for n, at in stated.items()}
         rows.append(
             {
                 "rank": end.rank,
@@ -369,10 +370,6 @@ def _seconds(time: str) -> float:
 
 def _took(seconds: float) -> str:
     return span(seconds) if seconds >= _SHORT_S else f"{seconds:.1f} s"
-
-
-def _since(time: str | None, began: float) -> str:
-    return "" if time is None else f"{_seconds(time) - began:.1f} s"
 
 
 def _supervision(known: Known) -> dict[str, Any] | None:

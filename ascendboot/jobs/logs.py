@@ -14,7 +14,7 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines
 from ascendboot.launch.plan import JobRecord, LaunchPlan
-from ascendboot.model.names import expand_list, parse_span
+from ascendboot.model.names import names_among, parse_span
 from ascendboot.templates import script
 from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import results_and_errors
@@ -36,7 +36,7 @@ def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[
     Raises:
         UsageError: the job has no such rank or node.
     """
-    on = None if nodes is None else _nodes(job, nodes)
+    on = None if nodes is None else names_among("logs: --node", nodes, job.nodes)
     wanted = None if ranks is None else _ranks(ranks, len(job.ranks))
     return tuple(
         planned.rank
@@ -77,20 +77,6 @@ def chosen_time(text: str, now: datetime) -> datetime:
             f'logs: --since: "{text}" is neither a time span such as 30s, 10m, 2h or 1d nor a '
             "time such as 2026-01-31T08:00"
         ) from error
-
-
-def _nodes(job: JobRecord, text: str) -> set[str]:
-    try:
-        names = expand_list(text)
-    except ValueError as error:
-        raise UsageError(f"logs: --node: {error}") from error
-    for name in names or [text]:
-        if name not in job.nodes:
-            raise UsageError(
-                f'logs: --node: "{name}" has no rank of job {job.job_id}; '
-                f"its nodes are {', '.join(job.nodes)}"
-            )
-    return set(names)
 
 
 def _ranks(text: str, count: int) -> set[int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+
+from ascendboot.errors import UsageError
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """Outside of brackets."""
@@ -109,6 +111,21 @@ def expand_list(text: str) -> tuple[str, ...]:
         return tuple(name for part in parts if part for name in expand(part))
     except ValueError as error:
         raise ValueError(f'"{text}": {error}') from error
+
+
+def names_among(flag: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The names that a flag lists, each of them once, in its order.
+
+    Raises:
+        UsageError: it lists none, or others than the known ones.
+    """
+    try:
+        names = tuple(dict.fromkeys(expand_list(text)))
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from None
+    if unknown := [name for name in names or [text] if name not in known]:
+        raise UsageError(f'{flag}: there is no "{", ".join(unknown)}", only {fold(known)}')
+    return names
 
 
 def names_file_here(script: str) -> bool:

@@ -17,7 +17,7 @@ from ascendboot.jobs.error_codes import known_words
 from ascendboot.launch.plan import LaunchRequest
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import JobReport, JobState
-from ascendboot.model.names import counted, expand_list, fold
+from ascendboot.model.names import counted, expand_list, names_among
 from ascendboot.value import Value, field
 
 NOT_RUN, MISSING = "hccl-test-not-run", "hccl-test-missing"
@@ -59,12 +59,6 @@ class HcclPlan(Value):
         """
         found = [_SIZE.fullmatch(word) for word in sizes.split("-", 1)]
         numbers = [int(f[1]) << 10 * " KMG".index(f[2].upper() or " ") for f in found if f]
-        try:
-            names = tuple(dict.fromkeys(expand_list(nodes)))
-            ids = expand_list(devices and f"[{devices}]")
-        except ValueError as error:
-            raise UsageError(f"check: --nodes or --devices: {error}") from error
-        unknown = [name for name in names if name not in known]
         wrong = ""
         if operation not in OPERATIONS:
             wrong = f'no operation "{operation}" in HCCL Test; there are {", ".join(OPERATIONS)}'
@@ -74,12 +68,14 @@ class HcclPlan(Value):
             wrong = f'--floor is "{floor}"; it is a bandwidth in GB/s, as 20'
         elif (floor or nodes or devices) and not known:
             wrong = "--floor, --nodes and --devices belong to --hccl-test; add it"
-        elif unknown:
-            wrong = f"--nodes: no {fold(unknown)} in the inventory"
         if wrong:
             raise UsageError(f"check: {wrong}")
-        rate = float(floor) if floor else None
-        return cls(operation, numbers[0], numbers[-1], rate, names, frozenset(ids))
+        try:
+            ids = frozenset(expand_list(devices and f"[{devices}]"))
+        except ValueError as error:
+            raise UsageError(f"check: --devices: {error}") from error
+        names = names_among("check: --nodes", nodes, known) if nodes else ()
+        return cls(operation, numbers[0], numbers[-1], float(floor) if floor else None, names, ids)
 
 
 class HcclTest(node_check.NodeCheck, kw_only=True):

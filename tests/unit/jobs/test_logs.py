@@ -51,7 +51,7 @@ def test_ranks_of_these_numbers_on_these_nodes(
         ("x", None, '--rank: "x" is neither a rank nor a range such as 8-15'),
         ("3-1", None, '--rank: "3-1" runs backwards; write 1-3'),
         ("2-9", None, '--rank: "2-9" is not within the ranks of the job, 0 to 3'),
-        (None, "a-[1-3]", '--node: "a-3" has no rank of job job-1; its nodes are a-1, a-2'),
+        (None, "a-[1-3]", '--node: there is no "a-3", only a-[1-2]'),
         (None, "a-[1", "--node: "),
     ],
 )

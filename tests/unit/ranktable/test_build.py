@@ -150,12 +150,11 @@ def test_offline_the_inventory_s_devices_are_written_in_its_order(
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [
-        ({"nodes": "n7"}, 2, '--nodes: "n7" is not in '),
-        ({"nodes": "n9,n9"}, 2, "--nodes: a node is named twice"),
+        ({"nodes": "n7"}, 2, '--nodes: there is no "n7", only '),
         ({"nodes": "n[9"}, 2, "--nodes: "),
         ({"devices": "5"}, 2, "--devices: n10 has no 5; it has 0,1"),
-        ({"devices": "a"}, 2, '--devices: "a" is not a device id or a range'),
-        ({"devices": "1-0"}, 2, '--devices: "1-0" names no device'),
+        ({"devices": "a"}, 2, "--devices: [a] is not a range"),
+        ({"devices": "1-0"}, 2, "--devices: [1-0] runs backwards"),
         ({"to": "1.2"}, 2, "what is missing is super_device_id of 6 devices"),
         (
             {"to": "2.0", "product": "a2"},
