@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -15,14 +14,7 @@ from ascendboot.errors import AscendbootError, NodeError, UnreachableError, Usag
 from ascendboot.jobs.logs import fetch_tails
 from ascendboot.jobs.probe import JobProbe, probe_jobs
 from ascendboot.jobs.status import JobStatus, status_of
-from ascendboot.launch.plan import (
-    PLAN_FILE,
-    PREFLIGHT,
-    JobRecord,
-    rank_log,
-    read_record,
-    record_folder,
-)
+from ascendboot.launch.plan import JobRecord, rank_log, read_record, record_folder, record_folders
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import held
 from ascendboot.model.job import JobReport, JobState
@@ -38,7 +30,6 @@ JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwi
 REPORT_FILE = "job.json"
 SUPERVISE_FOLDER = "supervise"
 """Of a supervised job, in the folder of its run."""
-_GENERATION = re.compile(r"\.g[0-9]+$")
 _LONGEST_WORDS = 1000
 _MOST_QUERIED = 8
 """Number of newest unfinished jobs to query."""
@@ -98,14 +89,21 @@ def find_job(session: Session, job_id: str | None, *, details: bool = False) -> 
         UsageError: there is no such job.
     """
     jobs = known_jobs(session.state, session.cluster, job_id)
+    found = look_at_jobs(session, jobs, details=details)
+    return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
+
+
+def look_at_jobs(
+    session: Session, jobs: Sequence[KnownJob], *, details: bool = False
+) -> list[FoundJob]:
+    """Query the nodes of some jobs, with one execution per node."""
     wanted = {node for job in jobs for node in job.record.nodes}
     nodes = [node for node in session.cluster.nodes if node.name in wanted]
     transports, errors = session.connect_to_look(nodes)
     ids = [job.record.job_id for job in jobs]
     jobs_folder = jobs[0].record.job_folder.parent
     answers = probe_jobs(transports, jobs_folder, ids, details=details, forks=session.forks)
-    found = [_found(job, session, transports, {**errors, **answers}) for job in jobs]
-    return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
+    return [_found(job, session, transports, {**errors, **answers}) for job in jobs]
 
 
 def supervised_run(state: State, job_id: str = "") -> Run:
@@ -118,7 +116,8 @@ def supervised_run(state: State, job_id: str = "") -> Run:
     """
     paths = sorted(state.runs.glob(f"*/{SUPERVISE_FOLDER}/state.json"), reverse=True)
     found = [path.parts[-3] for path in paths]
-    run_id = _GENERATION.sub("", job_id)
+    folder = record_folder(state.runs, job_id) if job_id else None
+    run_id = folder.relative_to(state.runs).parts[0] if folder else job_id
     if not run_id and found:
         run_id = next((p.parts[-3] for p in paths if Store(p.parent).is_supervised), found[0])
     if run_id not in found:
@@ -182,21 +181,13 @@ def known_jobs(state: State, cluster: Cluster, job_id: str | None) -> list[Known
     Raises:
         UsageError: there is none.
     """
-    places = ("*", f"*/{PREFLIGHT}", "*/g[0-9]*")
-    plans = [plan for place in places for plan in state.runs.glob(f"{place}/{PLAN_FILE}")]
-    # Newest first: the id of a run begins with its time.
-    folders = sorted((path.parent for path in plans), reverse=True)
     if job_id is not None:
-        return [_job_called(state, cluster, job_id, folders)]
+        return [_job_called(state, cluster, job_id, record_folders(state.runs))]
     last: list[KnownJob] = []
     unfinished: list[KnownJob] = []
-    for folder in folders:
+    for job in all_jobs(state, cluster):
         if len(unfinished) == _MOST_QUERIED:
             break
-        record = read_record(folder)
-        if record is None or record.cluster != cluster.name:
-            continue
-        job = KnownJob(record, folder)
         final = job.final
         if final is None:
             unfinished.append(job)
@@ -205,6 +196,14 @@ def known_jobs(state: State, cluster: Cluster, job_id: str | None) -> list[Known
     if not (unfinished or last):
         raise UsageError(f"{cluster.name}: no job was started from here; start one with train")
     return sorted([*unfinished, *last], key=lambda job: job.record.started, reverse=True)
+
+
+def all_jobs(state: State, cluster: Cluster) -> Iterator[KnownJob]:
+    """Yield all jobs, preflights and generations of the cluster, the newest first."""
+    for folder in record_folders(state.runs):
+        record = read_record(folder)
+        if record is not None and record.cluster == cluster.name:
+            yield KnownJob(record, folder)
 
 
 def _job_called(state: State, cluster: Cluster, job_id: str, folders: Sequence[Path]) -> KnownJob:

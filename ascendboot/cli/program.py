@@ -44,7 +44,7 @@ _NOT_BEHIND: Final = dict.fromkeys(
     "Invoke reads it only before the verb; move it there, or leave it out",
 )
 """Flags of Invoke that work only without a verb, or before it."""
-_WITH_SCRIPT: Final = ("train", "export.volcano", "export.sbatch")
+_WITH_WORDS: Final = ("train", "exec", "export.volcano", "export.sbatch")
 _FORMATS: Final = ("flat", "nested", "json")
 
 
@@ -99,10 +99,10 @@ class CarefulProgram(Program):
         for name, why in (_REFUSED | _NOT_BEHIND).items():
             if name in behind | useless or (name in _REFUSED and name in given):
                 _refuse(f"--{name}: not accepted: {why}", self.tasks)
-        if self.core.remainder and not any(verb.name in _WITH_SCRIPT for verb in self.tasks):
+        if self.core.remainder and not any(verb.name in _WITH_WORDS for verb in self.tasks):
             _refuse(
-                f"-- {self.core.remainder}: not accepted: only {' and '.join(_WITH_SCRIPT)} pass "
-                "words after -- to a script; leave out --",
+                f"-- {self.core.remainder}: not accepted: only {', '.join(_WITH_WORDS)} take "
+                "words after --; leave out --",
                 self.tasks,
             )
 
@@ -156,7 +156,9 @@ class CarefulProgram(Program):
 
     def print_columns(self, tuples: Iterable[tuple[str, str | None]]) -> None:
         """Print flags or verbs with their help, without refused flags."""
-        super().print_columns([(flag, words) for flag, words in tuples if not _is_refused(flag)])
+        refused = tuple(f"--{name}" for name in _REFUSED)
+        shown = [row for row in tuples if not row[0].partition("=")[0].endswith(refused)]
+        super().print_columns(shown)
 
 
 def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
@@ -206,14 +208,10 @@ def _plain_errors() -> Iterator[None]:
         raise Exit(code=end.code) from end
 
 
-def _is_refused(flag: str) -> bool:
-    return flag.partition("=")[0].rpartition("--")[2] in _REFUSED and "--" in flag
-
-
 _VERBS = {"setup": "setup", "check": "setup"} | {
-    name: name for name in ("train", "status", "logs", "stop", "reset", "doctor")
+    name: name for name in ("train", "status", "logs", "stop", "reset", "doctor", "exec")
 }
-_VERBS["report"] = "report_file"
+_VERBS |= {"report": "report_file", "jobs": "status"}
 _VERBS |= dict.fromkeys(("quarantine", "release", "resize", "events"), "operate")
 """The module of each verb."""
 _GROUPS = {name: (name, "collection") for name in ("export", "lab", "ranktable", "topology")}

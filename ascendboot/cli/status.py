@@ -1,13 +1,24 @@
-"""`status`: show the state of a job."""
+"""`status` and `jobs`: show the state of a job, and list jobs."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from datetime import datetime
+from itertools import islice
+from pathlib import PurePath
+from typing import Any, Final
 
-from ascendboot.cli.known_jobs import JOB_HELP, find_job, now, status_with_cause, supervision
+from ascendboot.cli.known_jobs import (
+    JOB_HELP,
+    all_jobs,
+    find_job,
+    look_at_jobs,
+    now,
+    status_with_cause,
+    supervision,
+)
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UnreachableError
@@ -21,6 +32,7 @@ from ascendboot.value import Value
 SINGLE_ROWS: Final = 16
 """Up to this number, every rank and every node has a row of its own."""
 _SHOWN_GROUPS: Final = 8
+_LISTED: Final = 20
 _LONGEST_LINE: Final = 160
 _GIB: Final = 1 << 30
 _STATES: Final = {
@@ -90,6 +102,43 @@ def status(
         screen.error(str(error))
     code = UnreachableError.exit_code if found.errors else 0
     call.end(code, document)
+
+
+@cluster_verb(help={"all": f"Also list those before the last {_LISTED}"})
+def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's name
+    """List the jobs that were started from here, the newest first. Read-only.
+
+    Wherever a job is named, the beginning of its id or its last part will do.
+
+    Examples:
+      invoke jobs
+      invoke jobs --json | jq '.jobs[] | select(.state == "failed")'
+      invoke status --job ab12
+
+    Exit codes: 0 done, 4 a node of an unfinished job is unreachable.
+    """
+    cluster, rows = call.cluster(), list[dict[str, object]]()
+    known = list(islice(all_jobs(call.state, cluster), None if all else _LISTED))
+    unfinished = [job for job in known if job.final is None]
+    lost = False
+    with call.session("jobs", cluster, reads=True) as session:
+        found = look_at_jobs(session, unfinished) if unfinished else []
+        of_id = {job.job.record.job_id: status_with_cause(job).report for job in found}
+        lost = any(job.errors for job in found)
+    for job in known:
+        report, script = job.final or of_id[job.record.job_id], job.record.script_json or {}
+        row = {"job_id": job.record.job_id, "state": report.state.value, "started": report.started}
+        rows.append(row | {"exit_code": report.exit_code, "nodes": list(job.record.nodes)})
+        rows[-1]["script"] = script.get("copied_from") or script.get("path")
+    lines = [_job_row(row) for row in rows] or ["no job was started from here"]
+    call.end(UnreachableError.exit_code if lost else 0, {"jobs": rows}, lines)
+
+
+def _job_row(row: dict[str, Any]) -> str:
+    age = span((now() - datetime.fromisoformat(row["started"])).total_seconds())
+    code = f" ({row['exit_code']})" if row["exit_code"] else ""
+    state, script = row["state"].replace("_", " ") + code, PurePath(row["script"] or "").name
+    return f"{row['job_id']}  {state:<12} {age + ' ago':<15} {fold(row['nodes'])}  {script}"
 
 
 def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:

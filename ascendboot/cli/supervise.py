@@ -53,7 +53,7 @@ from ascendboot.supervise.policy import Fault, Limits
 from ascendboot.supervise.search import CheckpointSearch
 from ascendboot.supervise.shape import legal_world, why_not_legal
 from ascendboot.supervise.store import Store
-from ascendboot.transport.api import Command, Effect, FileWrite, Sides
+from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
 from ascendboot.transport.pool import on_each
 from ascendboot.value import Struct, field, replace
 
@@ -74,8 +74,6 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     ready: Ready
     follow: Follow
     _clocks: NodeClocks = field(default_factory=NodeClocks)
-    _table: str = ""
-    """The rank table that setup wrote, once it was read."""
     _completed: JobReport | None = None
     """Of a generation that had ended with exit code 0 when a node of it could not be reached."""
 
@@ -253,41 +251,15 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
             self.tell(f"generation {launch.generation}: resumes at step {found.step}: {found.path}")
         request = replace(
             request,
-            variables=variables,
+            variables={**request.variables, **variables},
             script_args=(*request.script_args, *words),
             master_index=replace(self.session.cluster, primary_name=launch.nodes[0]).master_index,
         )
-        slots = [(s.node.name, s.device_id, s.device_ip) for s in request.placement.slots]
-        if request.rank_table is None or slots == list(self.record.slots):
-            return request
-        ranks = [self.record.slots.index(slot) for slot in slots]
-        text = subset(table_of(from_text("", self._table_of_setup())), ranks).to_json().encode()
-        path = request.folder / request.placement.table_name
-        return replace(
-            request,
-            rank_table=path,
-            rank_table_sha256=hashlib.sha256(text).hexdigest(),
-            files=(FileWrite(path, text, 0o644),),
-        )
+        return with_own_table(request, self.record, lambda: self._table)
 
-    def _table_of_setup(self) -> str:
-        """Read the rank table that setup wrote from a node that has it unchanged.
-
-        Raises:
-            LaunchError: no node has.
-        """
-        if self._table:
-            return self._table
-        for node, side in self.session.transports.items():
-            own = self.record.nodes[node]
-            argv = ("cat", "--", str(self.record.base / own.rank_table))
-            look = Command(argv=argv, purpose="read the rank table", effect=Effect.READ)
-            with suppress(NodeError):  # another node may have it
-                found = side.run(look).checked()
-                if hashlib.sha256(found.stdout).hexdigest() == own.files[own.rank_table].sha256:
-                    self._table = found.text
-                    return found.text
-        raise LaunchError("no node has the rank table as setup wrote it; run setup")
+    @cached_property
+    def _table(self) -> str:
+        return table_of_setup(self.record, self.session.transports)
 
 
 def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Cluster, SetupRecord]:
@@ -295,6 +267,41 @@ def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Clus
     port = cluster.chief_port + (launch.generation - 1) % CHIEF_PORTS
     part, of_part = record.part_of(cluster, launch.nodes)
     return replace(part, chief_port=port), of_part
+
+
+def with_own_table(
+    request: LaunchRequest, record: SetupRecord, whole: Callable[[], str]
+) -> LaunchRequest:
+    """The job with a rank table of its own, unless it has all ranks of the `whole` one of setup."""
+    slots = [(s.node.name, s.device_id, s.device_ip) for s in request.placement.slots]
+    if request.rank_table is None or slots == list(record.slots):
+        return request
+    ranks = [record.slots.index(slot) for slot in slots]
+    text = subset(table_of(from_text("", whole())), ranks).to_json().encode()
+    path = request.folder / request.placement.table_name
+    return replace(
+        request,
+        rank_table=path,
+        rank_table_sha256=hashlib.sha256(text).hexdigest(),
+        files=(FileWrite(path, text, 0o644),),
+    )
+
+
+def table_of_setup(record: SetupRecord, sides: Mapping[str, Transport]) -> str:
+    """Read the rank table that setup wrote from a node that has it unchanged.
+
+    Raises:
+        LaunchError: no node has.
+    """
+    for node, side in sides.items():
+        own = record.nodes[node]
+        argv = ("cat", "--", str(record.base / own.rank_table))
+        look = Command(argv=argv, purpose="read the rank table", effect=Effect.READ)
+        with suppress(NodeError):  # another node may have it
+            found = side.run(look).checked()
+            if hashlib.sha256(found.stdout).hexdigest() == own.files[own.rank_table].sha256:
+                return found.text
+    raise LaunchError("no node has the rank table as setup wrote it; run setup")
 
 
 def chooser(cluster: Cluster) -> Pick:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from ascendboot.cli.common import (
     Outputs,
     duration,
     exit_with,
+    nodes_named,
     on_interrupt,
     promises,
     seconds,
@@ -24,7 +26,8 @@ from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now, supervised_
 from ascendboot.cli.session import Session, code_sender, setup_record_of
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
+from ascendboot.errors import InventoryError, LaunchError, NodeError, UnreachableError, UsageError
+from ascendboot.inventory.load import load
 from ascendboot.jobs.error_codes import OWN_ENTRIES, own_entries
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
@@ -68,6 +71,10 @@ class Order(Value, kw_only=True):
     hangs: HangRules = field(default_factory=HangRules)
     skipped: tuple[str, ...] = ()
     """Ids of checks to skip."""
+    nodes: str = ""
+    """The nodes of the job; empty: all."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables of this job alone."""
     ends_leftovers: bool = False
     """Whether to end processes of earlier jobs without asking."""
     plan: bool = False
@@ -101,11 +108,16 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
 @cluster_verb(
     unstarted=no_job,
     optional=["skip_checks"],
+    iterable=["env"],
+    positional=["script"],
     help={
         "script": "The training script: searched under code.path on the nodes, then on the control"
         " machine; with ./, ../ or / a file of the control machine, which is copied",
         "plan": "Show command, environment and files; start nothing",
         "preflight": "First check that all ranks can communicate; start the job only if they can",
+        "nodes": "Run only on these nodes, as atlas-[1-4]; one must be the primary or a standby."
+        " Default: all",
+        "env": "NAME=VALUE: a variable of this job, instead of the inventory's; repeatable",
         "detach": "Start the job and return; use status, logs and stop afterwards",
         "grace": "Seconds between SIGTERM and SIGKILL when ranks are stopped. Default: 3",
         "elastic": "Continue without lost nodes while this many are left: short for --supervise"
@@ -135,6 +147,8 @@ def train(
     script: str,
     plan: bool = False,
     preflight: bool = False,
+    nodes: str = "",
+    env: list[str],
     detach: bool = False,
     grace: str = "3",
     elastic: str | None = None,
@@ -158,28 +172,27 @@ def train(
     Examples:
       invoke train main.py -- --steps 100  with arguments of the script
       invoke train main.py --plan          show the exact command and environment
-      invoke train main.py --preflight     first check that ranks communicate
-      invoke train main.py --detach        start it and return: status, logs, stop
+      invoke train main.py --nodes atlas-[1-2] --env LR=0.1
       invoke train main.py --supervise     start it again after a fault
 
-    Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and
-    was stopped, 125 if it was not started, 4 if the primary was lost and the
-    job continues, 130 after Ctrl-C; with --detach 0. With --supervise or
-    --elastic 75 if too few nodes are left, 93 if it fails alike each time.
+    Exit codes: the job's own, 128+n for signal n, 124 it hung and was stopped,
+    125 not started, 4 the primary was lost and the job continues, 130 after
+    Ctrl-C, 0 with --detach; supervised 75 too few nodes, 93 it fails each time.
     """
-    budgets = {"min-nodes": min_nodes, "max-restarts": max_restarts, "stable-for": stable_for}
     order = Order(
         grace_s=seconds("--grace", grace),
         script=_script(script),
         hangs=hang_rules(hang_timeout, on_hang, detach=detach),
         skipped=skipped_checks(skip_checks),
+        nodes=nodes,
+        variables=_variables(env),
         ends_leftovers=stop_leftovers,
         supervised=supervision_limits(
             supervise=supervise,
             resume=resume,
             elastic=elastic,
             others="--detach" if detach else "--preflight" if preflight else "",
-            budgets=budgets,
+            budgets=(min_nodes, max_restarts, stable_for),
         ),
         outputs=Outputs(on_event, metrics),
         resumed=resume or "",
@@ -205,7 +218,7 @@ def _run_order(call: Call, order: Order) -> None:
         )
     if outdated := record.why_outdated(cluster):
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
-    cluster = cluster.with_leaves(record.leaves)
+    cluster = _of_order(cluster.with_leaves(record.leaves), record, order, call.path)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
         start = _Start(call, order, session, record, screen)
@@ -219,29 +232,60 @@ def _run_order(call: Call, order: Order) -> None:
         start.launch()
 
 
+def _variables(stated: Sequence[str]) -> dict[str, str]:
+    if bad := [each for each in stated if "=" not in each]:
+        raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
+    return dict(each.split("=", 1) for each in stated)
+
+
+def _of_order(cluster: Cluster, record: SetupRecord, order: Order, inventory: Path) -> Cluster:
+    """The nodes of --nodes as a cluster, with the variables of --env.
+
+    Raises:
+        UsageError: the flags do not fit the inventory.
+    """
+    if secret := cluster.secret_env & {*order.variables}:
+        raise UsageError(f"--env: {min(secret)} is in secret_env; a command line is no secret")
+    try:
+        env = load(inventory, env=order.variables).env if order.variables else cluster.env
+    except InventoryError as error:
+        where = f"--env: {' or '.join(order.variables)}: "
+        raise UsageError(re.sub(r"(?m)^.*?: env[^ ]*: ", where, str(error))) from error
+    if order.nodes:
+        names = [node.name for node in nodes_named(cluster, order.nodes)]
+        heads = [node.name for node in cluster.heads]
+        if not (first := next((name for name in heads if name in names), None)):
+            words = f"none of them can start a job; name one of {', '.join(heads)}, too"
+            raise UsageError(f"--nodes: {words}")
+        names = [first, *(name for name in names if name != first)]
+        cluster, _ = record.part_of(cluster, names)
+    return replace(cluster, env=env)
+
+
 def supervision_limits(
     *,
     supervise: bool,
     resume: str | None,
     elastic: str | None,
     others: str,
-    budgets: Mapping[str, str | None],
+    budgets: tuple[str | None, str | None, str | None],
 ) -> Limits | None:
     """Return the budgets of a supervised job; None without --supervise, --resume and --elastic.
 
-    `budgets` has the values of --min-nodes, --max-restarts and --stable-for.
+    `budgets` are the values of --min-nodes, --max-restarts and --stable-for.
 
     Raises:
         UsageError: a number is invalid, or flags do not work together.
     """
-    min_nodes = budgets["min-nodes"]
+    min_nodes, restarts, stable_for = budgets
+    named = zip(("--min-nodes", "--max-restarts", "--stable-for"), budgets, strict=True)
     also = "--supervise" if supervise else "--resume" if resume is not None else ""
     if elastic is not None and (doubled := also or ("--min-nodes" if min_nodes else "")):
         raise UsageError(
             f"--elastic: does not work with {doubled}: --elastic {elastic} is short for "
             f"--supervise --min-nodes {elastic}; leave out one of the two"
         )
-    stated = [f"--{flag}" for flag, value in budgets.items() if value is not None]
+    stated = [flag for flag, value in named if value is not None]
     if elastic is None and not also:
         if stated:
             raise UsageError(f"{stated[0]}: is only for supervised jobs; add --supervise")
@@ -256,8 +300,8 @@ def supervision_limits(
     flag, least = ("--min-nodes", min_nodes or "1") if elastic is None else ("--elastic", elastic)
     return Limits(
         min_nodes=whole_number(flag, least, at_least=1),
-        max_restarts=whole_number("--max-restarts", budgets["max-restarts"] or "10", at_least=0),
-        stable_for_s=duration("--stable-for", budgets["stable-for"] or "5m"),
+        max_restarts=whole_number("--max-restarts", restarts or "10", at_least=0),
+        stable_for_s=duration("--stable-for", stable_for or "5m"),
         correlate_s=CORRELATE_S,
     )
 
@@ -411,7 +455,7 @@ class _Start(Value):
             grace_s=order.grace_s,
             notes=order.notes,
         )
-        return request, found
+        return replace(request, variables=order.variables), found
 
     def launch(self) -> None:
         """Plan the job, then show the plan, or start the job and detach or follow it.
@@ -421,7 +465,14 @@ class _Start(Value):
             Exit: the exit code is not 0.
         """
         session, screen, run = self.session, self.screen, self.session.run
-        request, ready = self.ready(session.cluster, self.record, run.run_id)
+        names = [node.name for node in session.cluster.nodes]
+        parts = self.record.part_of(session.cluster, names) if self.order.nodes else None
+        request, ready = self.ready(*(parts or (session.cluster, self.record)), run.run_id)
+        if parts:
+            from ascendboot.cli.supervise import table_of_setup, with_own_table  # noqa: PLC0415 - as below
+
+            whole = partial(table_of_setup, self.record, session.transports)
+            request = with_own_table(request, self.record, whole)
         plan = plan_launch(request)
         if self.order.plan:
             if self.call.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -31,8 +31,10 @@ _RESHARDABLE = ("tensorflow", "torch", "manifest")
 """Kinds whose scripts usually save whole weights, once for all ranks."""
 
 
-def load(path: Path, *, with_own_table: bool = True) -> Cluster:
-    """The cluster that the inventory at `path` describes.
+def load(
+    path: Path, *, with_own_table: bool = True, env: Mapping[str, str] | None = None
+) -> Cluster:
+    """The cluster that the inventory at `path` describes, with more variables in its `env`.
 
     Without its own table `resources.file` is not even read: it may be what is to be written.
 
@@ -41,6 +43,8 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     """
     file = shown(path)
     sheet = read(path, file=file)
+    if env and isinstance(stated := sheet.data.setdefault("env", {}), dict):
+        stated.update(env)
     keys = validate(sheet)
     _report_missing(sheet, keys)
     rules.report_contradictions(sheet, keys)

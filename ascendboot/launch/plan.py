@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from ascendboot.errors import AscendbootError
+from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.cluster import MPIRUN, LauncherChoice, NodeClocks, Placement
 from ascendboot.model.names import counted
 from ascendboot.transport.api import FileWrite
@@ -327,12 +327,33 @@ def generation_id(job_id: str, generation: int) -> str:
 
 
 def record_folder(runs: Path, job_id: str) -> Path | None:
-    """Return the folder of the record of a job, preflight or generation; None: no valid id."""
+    """Return the folder of the record of a job, preflight or generation; None: no valid id.
+
+    The beginning of an id and its last part are enough.
+
+    Raises:
+        UsageError: several jobs have them.
+    """
     run_id, _, part = job_id.rpartition(".")
     if _PART.fullmatch(part) is None:
         run_id, part = job_id, ""
     run = runs / run_id
-    return run / part if run.parent == runs else None
+    if run.parent != runs:
+        return None
+    if run_id and not run.exists():
+        names = {folder.relative_to(runs).parts[0] for folder in record_folders(runs)}
+        short = [n for n in sorted(names) if n.startswith(run_id) or n.endswith(f"-{run_id}")]
+        if len(short) > 1:
+            raise UsageError(f'"{run_id}" may be {" or ".join(short[-3:])}; write more of the id')
+        run = runs / (short[0] if short else run_id)
+    return run / part
+
+
+def record_folders(runs: Path) -> list[Path]:
+    """Return the folders of all records, the newest first: ids begin with a time."""
+    places = ("*", f"*/{PREFLIGHT}", "*/g[0-9]*")
+    plans = [path for place in places for path in runs.glob(f"{place}/{PLAN_FILE}")]
+    return sorted((path.parent for path in plans), reverse=True)
 
 
 def record_of(plan: LaunchPlan, *, started: str, clocks: NodeClocks) -> dict[str, object]:

@@ -172,7 +172,9 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
     assert re.findall(row, text) == ["0", "1", "2", "3"], text
     assert "  lab-1  ranks 0-1 alive, launcher alive\n" in text
 
-    stopped = operator.call("stop", "--json", "--grace", "0.5", exits=0)
+    listed = operator.call("jobs", "--json", exits=0).json["jobs"][0]
+    assert (listed["job_id"], listed["state"], listed["exit_code"]) == (job_id, "running", None)
+    stopped = operator.call("stop", "--json", "--grace", "0.5", "--job", job_id[-4:], exits=0)
     assert [
         (n["node"], n["processes_before"] > 0, n["left"], n["problem"])
         for n in stopped.json["nodes"]
@@ -188,6 +190,21 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
     assert (kept["state"], kept["ranks"]) == ("stopped", after["ranks"])
     assert kept["duration_s"] == after["duration_s"] > 0
     operator.call("stop", "--grace", "0.5", exits=0)
+    first = operator.call("jobs", exits=0).out.splitlines()[0]
+    assert first.startswith(f"{job_id}  stopped (143)")
+
+
+def test_a_command_runs_on_some_nodes_or_all(operator: Operator) -> None:
+    script = "echo one; echo two >&2; [ $(hostname) = lab-1 ] || exit 3"
+    both = operator.call("exec", "--", "bash", "-c", script, exits=3).out
+    assert both == "lab-1\n  one\n  two\nlab-2: exit code 3\n  one\n  two\n"
+    same = operator.call("exec", "--", "echo", "a b", exits=0).out
+    assert same == "lab-[1-2]\n  a b\n"
+    one = operator.call("exec", "--json", "--nodes", "lab-1", "--", "false", exits=1).json
+    row = {"node": "lab-1", "exit_code": 1, "stdout": "", "stderr": "", "problem": ""}
+    assert one["nodes"] == [row]
+    wrong = operator.call("exec", "--nodes", "lab-[2-3]", "--", "true", exits=2)
+    assert wrong.err.startswith('--nodes: there is no "lab-3", only lab-[1-2]')
 
 
 def test_a_progress_bar_is_shown_as_it_stands_and_behind_its_rank(operator: Operator) -> None:

@@ -93,12 +93,6 @@ def test_a_node_can_set_its_own_network(practice_cluster: Lab) -> None:
 # ---------------------------------------------------------------------------- the way to a node
 
 
-def test_the_sshd_of_a_node_takes_keys_only(practice_cluster: Lab) -> None:
-    settings = set(said(practice_cluster, "lab-1", "/usr/sbin/sshd", "-T").lower().splitlines())
-    assert {"passwordauthentication no", "kbdinteractiveauthentication no"} <= settings
-    assert "permitrootlogin without-password" in settings
-
-
 # ------------------------------------------------------------------------------------ the NPUs
 
 
@@ -106,12 +100,6 @@ def test_nodes_and_machine_do_not_reach_npus_themselves(practice_cluster: Lab) -
     target = practice_cluster.nodes[0].devices[0].device_ip or ""
     ping = ["ping", "-n", "-c", "1", "-W", "1", target]
     assert practice_cluster.exec("lab-1", ping, check=False).returncode == 2
-
-
-def test_hccn_tool_is_not_on_the_path_and_npu_smi_is(practice_cluster: Lab) -> None:
-    assert ssh(practice_cluster, "lab-1", "command -v hccn_tool npu-smi").stdout == (
-        "/usr/local/bin/npu-smi\n"
-    )
 
 
 # --------------------------------------------------------------------------------------- faults

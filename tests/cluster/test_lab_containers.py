@@ -31,13 +31,6 @@ def test_it_shares_the_network_of_its_node_and_nothing_else(container_cluster: L
     assert same == ["net"]
 
 
-def test_it_has_nothing_of_the_npus(container_cluster: Lab) -> None:
-    script = "command -v npu-smi hccn_tool; ls -d /usr/local/Ascend /etc/hccn.conf /run/sshd; true"
-    assert Operator(container_cluster).inside("lab-1", script) == ""
-    on_host = "ls -d /usr/local/Ascend /etc/hccn.conf /usr/local/bin/npu-smi"
-    assert len(Operator(container_cluster).sh("lab-1", on_host).split()) == 3
-
-
 def test_what_ends_in_it_is_reaped(container_cluster: Lab) -> None:
     Operator(container_cluster).inside("lab-1", "(sleep 0.1 &) ; (true &)")
     script = "for _ in {1..200}; do ps -eo stat= | grep -q Z || exit 0; sleep 0.05; done; exit 1"

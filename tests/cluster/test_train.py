@@ -85,6 +85,21 @@ def test_each_rank_has_its_own_numbers_and_the_launcher_agrees_with_the_rank_tab
     )
 
 
+def test_nodes_and_variables_are_chosen_for_one_job(operator: Operator) -> None:
+    script = "import os, json\nranks = json.load(open(os.environ['RANK_TABLE_FILE']))"
+    script += "['server_list']\nprint(os.environ['RANK_SIZE'], os.environ['LR'], len(ranks))"
+    ended = train(operator, script, "--nodes", "lab-1", "--env", "LR=a=b c", "--env", "X=1")
+    lines = sorted(line for line in ended.err.splitlines() if RANK_LINE.match(line))
+    assert lines == sorted(f"lab-1:{rank} | 8 a=b c 1" for rank in range(8))
+    for flag, value, words in [
+        ("--nodes", "lab-2", "none of them can start a job; name one of lab-1, too"),
+        ("--env", "RANK_ID=1", "RANK_ID: ascendboot sets this variable for every rank; "),
+        ("--env", "LR", '"LR" is not NAME=VALUE'),
+    ]:
+        refused = operator.call("train", "main.py", flag, value, exits=125)
+        assert refused.err.startswith(f"{flag}: {words}")
+
+
 def test_the_printed_command_starts_the_same_job_by_hand(operator: Operator) -> None:
     plan = operator.call("train", "main.py", "--plan", "--json", "--", "--steps", "8").json
     by_hand = operator.sh("lab-1", plan["command_line"])

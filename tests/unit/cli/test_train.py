@@ -163,10 +163,7 @@ def test_invalid_flags_about_hangs(timeout: str | None, on_hang: str, why: str) 
 
 def limits(**flags: Any) -> Limits | None:
     unset = dict.fromkeys(("resume", "elastic"))
-    budgets = {
-        name: flags.pop(name.replace("-", "_"), None)
-        for name in ("min-nodes", "max-restarts", "stable-for")
-    }
+    budgets = tuple(flags.pop(n, None) for n in ("min_nodes", "max_restarts", "stable_for"))
     given = {"supervise": False, "others": "", "budgets": budgets, **unset, **flags}
     return supervision_limits(**given)
 

@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 import pytest
 
-from ascendboot.errors import LaunchError
+from ascendboot.errors import LaunchError, UsageError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.job_report import running_report
 from ascendboot.jobs.node_watch import NodeWatch
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.supervisor import NotReadyError, Supervisor, faults_of
-from ascendboot.launch.plan import JobRecord, LaunchPlan, generation_id, record_folder
+from ascendboot.launch.plan import PLAN_FILE, JobRecord, LaunchPlan, generation_id, record_folder
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Parallel
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
@@ -481,6 +481,16 @@ def test_the_folder_of_a_generation_is_in_that_of_its_job() -> None:
     assert record_folder(runs, "job-1.preflight") == runs / "job-1" / "preflight"
     assert record_folder(runs, "job-1") == runs / "job-1"
     assert record_folder(runs, "../job-1") is None
+
+
+def test_a_part_of_an_id_is_enough_if_no_other_job_has_it(tmp_path: Path) -> None:
+    for name in ("20260102-030405-train-ab12", "20260102-030406-train-cd34"):
+        (tmp_path / name / "g1").mkdir(parents=True)
+        (tmp_path / name / "g1" / PLAN_FILE).touch()
+    assert record_folder(tmp_path, "cd34.g1") == tmp_path / name / "g1"
+    assert record_folder(tmp_path, "20260102-030406") == tmp_path / name
+    with pytest.raises(UsageError, match=r'^"2026" may be \S+-ab12 or \S+-cd34; write more'):
+        record_folder(tmp_path, "2026")
 
 
 def asked(watched: Supervisor | NodeWatch, folder: Path, request: Request) -> str:
