@@ -19,8 +19,7 @@ from invoke.exceptions import Exit
 
 from ascendboot.console.screen import Screen
 from ascendboot.errors import OutputError, UsageError
-from ascendboot.model.cluster import Cluster, Node
-from ascendboot.model.names import names_among, parse_span
+from ascendboot.model.names import parse_span
 from ascendboot.value import Value
 
 W = TypeVar("W", bound=str)
@@ -185,16 +184,6 @@ def event_target(text: str) -> str | list[str]:
     if not argv:
         raise UsageError("--on-event: is empty; state a command or a URL")
     return argv
-
-
-def nodes_named(cluster: Cluster, names: str) -> tuple[Node, ...]:
-    """Return the nodes of --nodes, in its order.
-
-    Raises:
-        UsageError: a name is not that of a node.
-    """
-    known = [node.name for node in cluster.nodes]
-    return tuple(cluster.node(name) for name in names_among("--nodes", names, known))
 
 
 def promises(what: str) -> tuple[str, str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from ascendboot.cli.common import duration, nodes_named
+from ascendboot.cli.common import duration
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import NodeError, UnreachableError, UsageError
-from ascendboot.model.names import fold
+from ascendboot.model.names import fold, names_among
 from ascendboot.readiness.ready import script_arguments
 from ascendboot.transport.api import Command, Effect, Result
 from ascendboot.transport.pool import results_and_errors
@@ -45,7 +45,8 @@ def exec(call: Call, *, nodes: str = "", host: bool = False, timeout: str = "60s
         expect=frozenset(range(256)),
     )
     cluster = call.cluster()
-    chosen = nodes_named(cluster, nodes) if nodes else cluster.nodes
+    known = [node.name for node in cluster.nodes]
+    chosen = [cluster.node(n) for n in (names_among("--nodes", nodes, known) if nodes else known)]
     with call.session("exec", cluster) as session:
         sides, errors = session.connect_hosts(chosen) if host else session.connect(chosen)
         reached = [node for node in chosen if node.name in sides]

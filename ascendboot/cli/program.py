@@ -157,8 +157,7 @@ class CarefulProgram(Program):
     def print_columns(self, tuples: Iterable[tuple[str, str | None]]) -> None:
         """Print flags or verbs with their help, without refused flags."""
         refused = tuple(f"--{name}" for name in _REFUSED)
-        shown = [row for row in tuples if not row[0].partition("=")[0].endswith(refused)]
-        super().print_columns(shown)
+        super().print_columns([r for r in tuples if not r[0].partition("=")[0].endswith(refused)])
 
 
 def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from invoke.collection import Collection
 
 from ascendboot.checks.rank_table import known_products, level_places, member
-from ascendboot.cli.common import among, nodes_named
+from ascendboot.cli.common import among
 from ascendboot.cli.session import Session
 from ascendboot.cli.verbs import ANSWER_HELP, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
@@ -19,7 +19,7 @@ from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.facts.query import query, value_of
 from ascendboot.model.cluster import Cluster, Node
-from ascendboot.model.names import counted, expand
+from ascendboot.model.names import counted, expand, names_among
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
 from ascendboot.ranktable.configmap import configmap as configmap_of
@@ -99,7 +99,9 @@ def write(
     wanted_job = among("--job", job, JOBS)
     word = among("--to", to, tuple(GENERATIONS))
     cluster = call.cluster()
-    chosen = cluster.rank_order if nodes is None else nodes_named(cluster, nodes)
+    known = [node.name for node in cluster.nodes]
+    named = () if nodes is None else names_among("--nodes", nodes, known)
+    chosen = tuple(map(cluster.node, named)) or cluster.rank_order
     ids = None if devices is None else _ids(devices)
     if offline:
         members = tuple(_stated(cluster, node, ids) for node in chosen)

@@ -25,6 +25,7 @@ from ascendboot.errors import UnreachableError
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.stacks import read_stacks
 from ascendboot.jobs.status import JobStatus, NodeStatus
+from ascendboot.launch.plan import JobRecord
 from ascendboot.model.job import JobReport, JobState, RankEnd
 from ascendboot.model.names import fold, ranks_named, span
 from ascendboot.value import Value
@@ -100,8 +101,7 @@ def status(
         document["stacks"] = {"lines": places, "file": None if file is None else str(file)}
     for error in found.errors.values():
         screen.error(str(error))
-    code = UnreachableError.exit_code if found.errors else 0
-    call.end(code, document)
+    call.end(UnreachableError.exit_code if found.errors else 0, document)
 
 
 @cluster_verb(help={"all": f"Also list those before the last {_LISTED}"})
@@ -117,21 +117,25 @@ def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's n
 
     Exit codes: 0 done, 4 a node of an unfinished job is unreachable.
     """
-    cluster, rows = call.cluster(), list[dict[str, object]]()
+    cluster = call.cluster()
     known = list(islice(all_jobs(call.state, cluster), None if all else _LISTED))
     unfinished = [job for job in known if job.final is None]
-    lost = False
     with call.session("jobs", cluster, reads=True) as session:
         found = look_at_jobs(session, unfinished) if unfinished else []
-        of_id = {job.job.record.job_id: status_with_cause(job).report for job in found}
-        lost = any(job.errors for job in found)
-    for job in known:
-        report, script = job.final or of_id[job.record.job_id], job.record.script_json or {}
-        row = {"job_id": job.record.job_id, "state": report.state.value, "started": report.started}
-        rows.append(row | {"exit_code": report.exit_code, "nodes": list(job.record.nodes)})
-        rows[-1]["script"] = script.get("copied_from") or script.get("path")
-    lines = [_job_row(row) for row in rows] or ["no job was started from here"]
-    call.end(UnreachableError.exit_code if lost else 0, {"jobs": rows}, lines)
+        states = {job.job.folder: status_with_cause(job).report for job in found}
+    rows = [_job(job.record, job.final or states[job.folder]) for job in known]
+    problems = {str(error) for job in found for error in job.errors.values()}
+    for problem in sorted(problems):
+        call.screen.error(problem)
+    lines = map(_job_row, rows) if rows else ["no job was started from here"]
+    call.end(UnreachableError.exit_code if problems else 0, {"jobs": rows}, lines)
+
+
+def _job(record: JobRecord, report: JobReport) -> dict[str, Any]:
+    script = record.script_json or {}
+    shown = {"script": script.get("copied_from") or script.get("path"), "nodes": record.nodes}
+    is_known = {"exit_code": report.exit_code, "started": record.started}
+    return {"job_id": record.job_id, "state": report.state.value, **is_known, **shown}
 
 
 def _job_row(row: dict[str, Any]) -> str:

@@ -379,7 +379,8 @@ def _core(
 ) -> Core:
     """Return the core of a new job, or of one that is continued from its state `before`."""
     cluster, record = generations.session.cluster, generations.record
-    devices = Counter(name for name, *_ in record.slots)
+    known = {node.name for node in cluster.nodes}
+    devices = Counter(name for name, *_ in record.slots if name in known)
     order = list(devices)
     pick_nodes = chooser(cluster)
     if before is not None:
@@ -388,7 +389,7 @@ def _core(
             return core
         raise UsageError(
             f"--resume {generations.job.run_id}: the nodes of {cluster.name} have changed since; "
-            "start the job anew with --supervise"
+            "start the job anew with --supervise, or state the --nodes that it had"
         )
     counts = sorted(grouped((number, name) for name, number in devices.items()).items())
     cannot = f"{cluster.source}: could not supervise the job"

@@ -16,7 +16,6 @@ from ascendboot.cli.common import (
     Outputs,
     duration,
     exit_with,
-    nodes_named,
     on_interrupt,
     promises,
     seconds,
@@ -42,7 +41,7 @@ from ascendboot.launch.plan import PLAN_FILE, JobRecord, LaunchPlan, LaunchReque
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import Cluster, NodeClocks
 from ascendboot.model.job import CauseKind, JobReport, JobState
-from ascendboot.model.names import counted, names_file_here
+from ascendboot.model.names import counted, names_among, names_file_here
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.device_changes import device_changes
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
@@ -252,13 +251,12 @@ def _of_order(cluster: Cluster, record: SetupRecord, order: Order, inventory: Pa
         where = f"--env: {' or '.join(order.variables)}: "
         raise UsageError(re.sub(r"(?m)^.*?: env[^ ]*: ", where, str(error))) from error
     if order.nodes:
-        names = [node.name for node in nodes_named(cluster, order.nodes)]
+        names = names_among("--nodes", order.nodes, [node.name for node in cluster.nodes])
         heads = [node.name for node in cluster.heads]
         if not (first := next((name for name in heads if name in names), None)):
             words = f"none of them can start a job; name one of {', '.join(heads)}, too"
             raise UsageError(f"--nodes: {words}")
-        names = [first, *(name for name in names if name != first)]
-        cluster, _ = record.part_of(cluster, names)
+        cluster, _ = record.part_of(cluster, list(dict.fromkeys((first, *names))))
     return replace(cluster, env=env)
 
 

@@ -124,7 +124,9 @@ def names_among(flag: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from None
     if unknown := [name for name in names or [text] if name not in known]:
-        raise UsageError(f'{flag}: there is no "{", ".join(unknown)}", only {fold(known)}')
+        raise UsageError(
+            f'{flag}: there is no "{fold(unknown) if names else text}", only {fold(known)}'
+        )
     return names
 
 
