@@ -38,6 +38,7 @@ dist.init_process_group("gloo")
 own = torch.tensor([float(os.environ["DEVICE_ID"])])
 dist.all_reduce(own)
 print("sum", int(own))
+dist.destroy_process_group()
 """
 
 
