@@ -182,10 +182,10 @@ def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(operator:
     assert launcher_log.stat().st_size == int(operator.sh("lab-1", f"stat -c %s {launcher}"))
     assert [f.stat().st_blocks * 512 < 17 << 20 for f in (rank, launcher_log)] == [True, True]
     with launcher_log.open("rb") as file:
-        # Open MPI's own warnings may come first.
+        # Open MPI's own warnings may come first, and last.
         assert file.read(16) == operator.sh("lab-1", f"head -c 16 {launcher}").encode()
-        file.seek(-12, 2)
-        assert file.read().endswith(b"end\n")
+        file.seek(-4096, 2)
+        assert b"end\n" in file.read()
 
 
 def test_a_home_that_is_read_only_on_one_node_is_no_obstacle(operator: Operator) -> None:
