@@ -156,7 +156,7 @@ def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findin
             times = "twice" if len(who) == 2 else f"{len(who)} times"  # noqa: PLR2004
             nodes = tuple(dict.fromkeys(name for name, _ in who))
             text = f"device IP {address} is used {times}: {names}"
-            remedy = "Give each device an IP of its own with hccn_tool"
+            remedy = "Give each device an IP of its own, in `npu_network` or with hccn_tool"
             yield finding.error("device-ip-twice", nodes, text, remedy)
 
 

@@ -34,10 +34,11 @@ class Hint(Value, kw_only=True, forbid_unknown_fields=True):
         if not first or (self.lacks and re.search(self.lacks, text)):
             return {}
         most = max(map(int, seen)) if self.above_cores else 0
-        if self.above_cores and not 0 < cores < most * ranks:
+        if self.above_cores and (most < 2 or not 0 < cores < most * ranks):  # noqa: PLR2004
             return {}
         values = {"count": len(seen), "number": most or next(filter(None, seen[::-1]), "")}
-        values |= {"total": most * ranks, "ranks": ranks, "cores": cores, "most": cores // ranks}
+        values |= {"total": most * ranks, "ranks": ranks, "cores": cores}
+        values["most"] = max(1, cores // ranks)
         line = f":{text.count(chr(10), 0, first.start()) + 1}" if self.look == "script" else ""
         words = {"text": self.text.format_map(values), "remedy": self.remedy.format_map(values)}
         return {"id": self.id, "where": f"{name}{line}", **words, "source": self.source}

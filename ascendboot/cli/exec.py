@@ -12,6 +12,8 @@ from ascendboot.readiness.ready import script_arguments
 from ascendboot.transport.api import Command, Effect, Result
 from ascendboot.transport.pool import results_and_errors
 
+_DAY_S = 86400
+
 
 @cluster_verb(
     help={
@@ -20,7 +22,7 @@ from ascendboot.transport.pool import results_and_errors
         "timeout": "End the command after this time on a node (90s, 10m). Default: 60s",
     }
 )
-def exec(call: Call, *, nodes: str = "", host: bool = False, timeout: str = "60s") -> None:  # noqa: A001 - the word of docker and kubectl
+def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: str = "60s") -> None:  # noqa: A001 - the word of docker and kubectl
     """Run a command on all nodes, or on some.
 
     It runs where ranks run: in the container, if the inventory states one. It
@@ -37,21 +39,26 @@ def exec(call: Call, *, nodes: str = "", host: bool = False, timeout: str = "60s
     argv = script_arguments(sys.argv)
     if not argv:
         raise UsageError("exec: no command; put it after --: exec -- npu-smi info")
+    limit_s = duration("--timeout", timeout)
+    if not 1 <= limit_s <= _DAY_S:
+        raise UsageError(f"exec: --timeout: {timeout} is not from 1s to 1d")
     command = Command(
         argv=argv,
         purpose=f"run {argv[0]}",
         effect=Effect.WRITE,
-        timeout_s=duration("--timeout", timeout),
+        timeout_s=limit_s,
         expect=frozenset(range(256)),
     )
     cluster = call.cluster()
     known = [node.name for node in cluster.nodes]
-    chosen = [cluster.node(n) for n in (names_among("--nodes", nodes, known) if nodes else known)]
-    with call.session("exec", cluster) as session:
+    chosen = [
+        cluster.node(n) for n in (known if nodes is None else names_among("--nodes", nodes, known))
+    ]
+    with call.session("exec", cluster, reads=True) as session:
         sides, errors = session.connect_hosts(chosen) if host else session.connect(chosen)
         reached = [node for node in chosen if node.name in sides]
         results, failed = results_and_errors(
-            reached, lambda node: sides[node.name].run(command), forks=call.forks
+            reached, lambda node: sides[node.name].run(command).checked(), forks=call.forks
         )
     answers: dict[str, Result | NodeError] = {**results, **errors, **failed}
     alike: dict[tuple[int, str, str, str], list[str]] = {}
@@ -75,4 +82,4 @@ def _words(answer: Result | NodeError) -> tuple[int, str, str, str]:
     """Exit code, standard output and error of a command, and why there are none."""
     if isinstance(answer, NodeError):
         return answer.exit_code, "", "", str(answer)
-    return answer.exit_code, answer.text, answer.error_text, ""
+    return answer.exit_code, answer.text, answer.stderr.decode(errors="replace"), ""

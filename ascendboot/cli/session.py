@@ -172,10 +172,10 @@ class Session(Struct, dict=True):
         Without a record, the host side is queried.
         """
         hosts, errors = self.connect_hosts(nodes)
-        record = self._record
+        record, former = self._record, self.former
         engines = {n: node.engine for n, node in record.nodes.items()} if record else {}
         sides, lost = results_and_errors(
-            [node for node in nodes if node.name in hosts],
+            [former.get(node.name, node) for node in nodes if node.name in hosts],
             lambda node: work_side(node, hosts[node.name], engines.get(node.name, "")),
             forks=self.forks,
         )

@@ -222,7 +222,8 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     @cached_property
     def _devices(self) -> DeviceFaults:
         session = self.session
-        needs = job_requirements(session.cluster, self.record, None, ())
+        names = [node.name for node in session.cluster.nodes]
+        needs = job_requirements(*self.record.part_of(session.cluster, names), None, ())
         return DeviceFaults(needs=needs, hosts=session.hosts, forks=session.forks)
 
     def tell(self, words: str) -> None:

@@ -70,8 +70,8 @@ class Order(Value, kw_only=True):
     hangs: HangRules = field(default_factory=HangRules)
     skipped: tuple[str, ...] = ()
     """Ids of checks to skip."""
-    nodes: str = ""
-    """The nodes of the job; empty: all."""
+    nodes: str | None = None
+    """The nodes of the job; None: all."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of this job alone."""
     ends_leftovers: bool = False
@@ -146,7 +146,7 @@ def train(
     script: str,
     plan: bool = False,
     preflight: bool = False,
-    nodes: str = "",
+    nodes: str | None = None,
     env: list[str],
     detach: bool = False,
     grace: str = "3",
@@ -243,21 +243,22 @@ def _of_order(cluster: Cluster, record: SetupRecord, order: Order, inventory: Pa
     Raises:
         UsageError: the flags do not fit the inventory.
     """
-    if secret := cluster.secret_env & {*order.variables}:
-        raise UsageError(f"--env: {min(secret)} is in secret_env; a command line is no secret")
-    try:
-        env = load(inventory, env=order.variables).env if order.variables else cluster.env
-    except InventoryError as error:
-        where = f"--env: {' or '.join(order.variables)}: "
-        raise UsageError(re.sub(r"(?m)^.*?: env[^ ]*: ", where, str(error))) from error
-    if order.nodes:
+    for name, value in order.variables.items():
+        if cluster.is_secret(name, value):
+            raise UsageError(f"--env: {name} is a secret, which everybody can read in a command")
+        try:
+            load(inventory, env={name: value})
+        except InventoryError as error:
+            why = re.sub(r"^.*?:\d+: (env[^ ]*: )?", "", str(error))
+            raise UsageError(f"--env: {name}: {why}") from error
+    if order.nodes is not None:
         names = names_among("--nodes", order.nodes, [node.name for node in cluster.nodes])
         heads = [node.name for node in cluster.heads]
         if not (first := next((name for name in heads if name in names), None)):
             words = f"none of them can start a job; name one of {', '.join(heads)}, too"
             raise UsageError(f"--nodes: {words}")
         cluster, _ = record.part_of(cluster, list(dict.fromkeys((first, *names))))
-    return replace(cluster, env=env)
+    return replace(cluster, env={**cluster.env, **order.variables})
 
 
 def supervision_limits(
@@ -463,10 +464,11 @@ class _Start(Value):
             Exit: the exit code is not 0.
         """
         session, screen, run = self.session, self.screen, self.session.run
-        names = [node.name for node in session.cluster.nodes]
-        parts = self.record.part_of(session.cluster, names) if self.order.nodes else None
-        request, ready = self.ready(*(parts or (session.cluster, self.record)), run.run_id)
-        if parts:
+        part, record = session.cluster, self.record
+        if self.order.nodes is not None:
+            part, record = record.part_of(part, [node.name for node in part.nodes])
+        request, ready = self.ready(part, record, run.run_id)
+        if record is not self.record:
             from ascendboot.cli.supervise import table_of_setup, with_own_table  # noqa: PLC0415 - as below
 
             whole = partial(table_of_setup, self.record, session.transports)

@@ -14,17 +14,8 @@ from ascendboot.model.report import Outcome, Report, StepResult
 from ascendboot.value import replace
 
 _SHOWN_BY_DETAIL = {
-    "reach",
-    "ask",
-    "judge",
-    "compare",
-    "code",
-    "hccl-test",
-    "network",
-    "prove",
-    "reset",
-    "collective",
-    "node-check",
+    *("reach", "ask", "judge", "compare", "code", "hccl-test", "network", "prove", "reset"),
+    *("collective", "node-check"),
 }
 """Phases without desired state, where the detail is clearer than the step's name."""
 

@@ -32,7 +32,6 @@ from ascendboot.templates import digest as templates_digest
 from ascendboot.templates import installed_templates
 from ascendboot.value import Value, field
 
-_CONFIG = "sshd/sshd_config"
 CANDIDATE_PORTS = range(12345, 12445)
 """Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes."""
 
@@ -99,8 +98,7 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
     """
     port = choose_port(cluster, facts)
     findings: list[Finding] = [] if isinstance(port, int) else [port]
-    findings += [*_left_servers(cluster, facts), *_bad_bases(cluster, facts)]
-    findings += in_order(_without_nft(cluster, facts))
+    findings += [*_bad_bases(cluster, facts), *in_order(_without_nft(cluster, facts))]
     findings += in_order(open_above([*facts.installed.items(), *facts.sshd_sides.items()]))
     if not isinstance(port, int) or findings:
         return tuple(findings)
@@ -191,27 +189,6 @@ def sshd_ports(node: Node, facts: ClusterFacts) -> list[int]:
     """The ports on which the cluster's own sshd listens on a node; none where it does not run."""
     listeners = value_of(facts.nodes[node.name].listeners) or ()
     return [item.port for item in listeners if _is_cluster_sshd(node, item, facts)]
-
-
-def _left_servers(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
-    """Sshds of the cluster on the wrong side, or in containers of an earlier inventory."""
-    sides = {**facts.unused_hosts, **{name: facts.installed[name] for name in facts.sshd_sides}}
-    names = tuple(
-        name for name, there in sides.items() if there.sshd_pids or _CONFIG in there.files
-    )
-    if names:
-        was = "sshd" if cluster.ssh_via == "engine" else "engine"
-        where = "in the container" if was == "sshd" else "on the host side"
-        text = f"the cluster's sshd {where} is left from `ssh.via: {was}`"
-        yield error("ssh-via-changed", names, text, "Run reset, then setup")
-    for container in dict.fromkeys(facts.old_containers.values()):
-        yield error(
-            "container-left",
-            tuple(name for name, old in facts.old_containers.items() if old == container),
-            f"the cluster's sshd still runs in the container {container}, which the inventory "
-            "no longer names",
-            "Run reset, then setup; or remove that container",
-        )
 
 
 def _without_nft(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:

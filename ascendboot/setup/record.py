@@ -114,12 +114,12 @@ class SetupRecord(Value, kw_only=True):
         )
 
     def in_former_containers(self, cluster: Cluster) -> dict[str, Node]:
-        """The nodes, as before, for which the inventory now names no or another container."""
-        names = {name: node.container for name, node in self.nodes.items() if node.container}
+        """The nodes, as before, whose ranks ran in another container, or on the server."""
+        names = {name: node.container or None for name, node in self.nodes.items()}
         return {
             node.name: replace(node, container=names[node.name])
             for node in cluster.nodes
-            if node.name in names and names[node.name] != node.container
+            if names.get(node.name, node.container) != node.container
         }
 
     def placement(self, cluster: Cluster) -> Placement:

@@ -64,19 +64,9 @@ class SideLeftovers(Value):
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        kinds = (
-            "base",
-            "ours",
-            "empty",
-            "foreign",
-            "firewall",
-            "created",
-            "sshd",
-            "problem",
-            "port",
-        )
-        values = by_kind(left, *kinds)
-        of_code = by_kind(code, "files", "changed", "problem")
+        kinds = "base ours empty foreign firewall created sshd problem port"
+        values = by_kind(left, kinds)
+        of_code = by_kind(code, "files changed problem")
         return cls(
             container,
             base=values["base"][0],
@@ -195,18 +185,18 @@ def leftovers_commands(
     return code, command("setup-reset.sh", what, *created, label=label, **sides)
 
 
-def by_kind(result: Result, *kinds: str) -> dict[str, list[str]]:
+def by_kind(result: Result, kinds: str) -> dict[str, list[str]]:
     """The lines of an answer by their first word, without it.
 
     Raises:
         CommandError: the command failed on the node, or its answer was not understood.
     """
-    values: dict[str, list[str]] = {kind: [] for kind in kinds}
+    values: dict[str, list[str]] = {kind: [] for kind in kinds.split()}
     *lines, last = result.checked().lines or ("",)
     for number, line in enumerate(lines, 1):
         kind, _, rest = line.partition(" ")
         if kind not in values:
-            raise result.failed(NotUnderstoodError("leftovers", number, line, ", ".join(kinds)))
+            raise result.failed(NotUnderstoodError("leftovers", number, line, ", ".join(values)))
         values[kind].append(rest)
     if last != "end":
         raise result.failed("it did not end")
@@ -231,17 +221,21 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
         *both, jobs = host.run_all([*queries, jobs_query])
         return NodeLeftovers((SideLeftovers.read(None, *both),), probe_result(jobs))
     *both, engines_result = host.run_all([*queries, fact.command])
-    on_host = SideLeftovers.read(None, *both)
+    on_host, others = SideLeftovers.read(None, *both), dict[str, JobProbe]()
+    for engine, kind, name in (created.split(" ", 2) for created in on_host.created):
+        if kind == "container" and name != node.container:
+            with suppress(NodeError):  # nothing runs in it
+                others |= probe_result(host.inside(ContainerExec(engine, name)).run(jobs_query))
     answer = answer_to(fact, engines_result)
     container = container_exec(node, answer)
     if container is not None:
         queries = leftovers_commands(cluster.name, in_container=True)
         *both, jobs = host.inside(container).run_all([*queries, jobs_query])
         parts = _parts(SideLeftovers.read(container, *both), on_host)
-        return NodeLeftovers(parts, probe_result(jobs))
+        return NodeLeftovers(parts, {**others, **probe_result(jobs)})
     engines = value_of(answer)
     if engines is not None and engines.container is None and not engines.refused:
-        return NodeLeftovers((on_host,), {})
+        return NodeLeftovers((on_host,), others)
     why = next(iter(obstacles(node, answer)))
     what = f"could not look at what setup left in the container {node.container}"
     raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.finding import Finding, in_order
+from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query, is_foreign
 from ascendboot.facts.derive import leaves_by_lldp
@@ -237,12 +237,13 @@ class Survey(Value, kw_only=True):
         if todo is not None:
             kept = {name: answer for name, answer in answers.items() if name != "container"}
             there = replace(there, pending=todo, facts=NodeFacts.from_answers(node.name, kept))
+        if not (has_sshd := cluster.serves_from_host(node)):
+            there = replace(there, unused_host=there.installed)
         inside = container_exec(node, answers["container"])
         if inside is None or is_foreign(cluster, node, answers["container"]):
             return replace(there, installed=Installed(there.installed.base))
         work = host.inside(inside)
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
-        has_sshd = cluster.serves_from_host(node)
         return replace(
             there,
             facts=NodeFacts.from_answers(node.name, {**of_work, **answers})
@@ -251,13 +252,12 @@ class Survey(Value, kw_only=True):
             sides=Sides(host, work),
             installed=_installed(node, of_work),
             sshd_side=there.installed if has_sshd else None,
-            unused_host=None if has_sshd else there.installed,
         )
 
     def _old_container(self, node: Node, host: HostSide) -> str:
-        """The node's former container, if the cluster's sshd still runs in it; else ""."""
+        """The node's former container, if something of setup is still in it; else ""."""
         former = self.former.get(node.name)
-        if former is None:
+        if former is None or former.container is None:
             return ""
         engines = container_query(former)["container"]
         inside = container_exec(former, answer_to(engines, host.run(engines.command)))
@@ -265,7 +265,7 @@ class Survey(Value, kw_only=True):
             return ""
         own = installed_fact(self.cluster)
         installed = value_of(answer_to(own, host.inside(inside).run(own.command)))
-        return inside.container if installed is not None and installed.sshd_pids else ""
+        return inside.container if installed and (installed.sshd_pids or installed.files) else ""
 
     def _of_control(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
         """Nodes that another control folder set up; to take them over, no job may run there."""
@@ -309,6 +309,7 @@ class Survey(Value, kw_only=True):
         """What is found on the nodes that answered."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
         findings = [*self._of_control(facts, sides), *self._of_ports(facts, sides)]
+        findings += _left_servers(self.cluster, facts)
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
         return findings
@@ -334,6 +335,28 @@ class Survey(Value, kw_only=True):
             return None
         by, control = self.authority, self.control
         return Context(cluster=self.cluster, plan=plan, facts=facts, authority=by, control=control)
+
+
+def _left_servers(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
+    """Sshds of the cluster on the wrong side, and what is in containers of an earlier inventory."""
+    sides = {**facts.unused_hosts, **{name: facts.installed[name] for name in facts.sshd_sides}}
+    names = tuple(
+        name
+        for name, there in sides.items()
+        if there.sshd_pids or "sshd/sshd_config" in there.files
+    )
+    if names:
+        where = "in the container" if cluster.ssh_via == "engine" else "on the host side"
+        text = f"the cluster's sshd {where} is left from another `ssh.via` or `container`"
+        yield error("ssh-via-changed", names, text, "Run reset, then setup")
+    for container in dict.fromkeys(facts.old_containers.values()):
+        yield error(
+            "container-left",
+            tuple(name for name, old in facts.old_containers.items() if old == container),
+            f"what setup installed is still in the container {container}, which the inventory "
+            "no longer names",
+            "Run reset, then setup; or remove that container",
+        )
 
 
 def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:

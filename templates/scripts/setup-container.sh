@@ -22,7 +22,10 @@ for path in $places; do
     *) set -- "$@" --mount "type=bind,source=$path,target=$path,readonly" ;;
   esac
 done
-"$engine" image inspect "$image" || exit
+why=$("$engine" image inspect "$image" 2>&1 >/dev/null) || {
+  printf '%s; load or pull the image on this node\n' "$why" >&2
+  exit 1
+}
 # What an earlier run left when it was cut off.
 left=$("$engine" ps -aq --filter "name=^$new\$" --filter "label=ascendboot.cluster=$cluster") || exit
 [ -z "$left" ] || "$engine" rm --force "$left" || exit

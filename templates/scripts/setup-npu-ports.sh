@@ -37,7 +37,10 @@ while IFS= read -r -u 3 line; do
   esac
   hccn -i "$id" -process -g
   case $answer in *'process: exist'*) fail "device $id is in use (hccn_tool -i $id -process -g)" ;; esac
-  hccn "${words[@]:1}" || fail "$line: ${answer//$'\n'/ }"
+  hccn "${words[@]:1}" || {
+    case $answer in *conflicted*) answer+=' Another NPU of this server has it; set unused addresses first.' ;; esac
+    fail "$line: ${answer//$'\n'/ }"
+  }
 done 3<&0
 # A new address takes the link down for about 15 s. The pings that follow tell what does not work.
 read_uptime; until=$((up + link_s))

@@ -183,7 +183,7 @@ def test_a_container_that_the_inventory_no_longer_names_keeps_no_sshd(operator: 
     blocked = operator.setup(inventory=plain)
     assert (blocked.code, blocked.outcomes("changed")) == (1, [])
     [left] = set(blocked.details("blocked"))
-    assert "the cluster's sshd still runs in the container rec-sdk, which the" in left
+    assert "what setup installed is still in the container rec-sdk, which the" in left
     assert operator.sh("lab-1", SERVERS) == "1\n"
     reset = operator.call("reset", "--yes", *with_it, exits=0)
     assert "the cluster's sshd in the container rec-sdk stopped" in reset.out

@@ -88,7 +88,8 @@ def test_each_rank_has_its_own_numbers_and_the_launcher_agrees_with_the_rank_tab
 def test_nodes_and_variables_are_chosen_for_one_job(operator: Operator) -> None:
     script = "import os, json\nranks = json.load(open(os.environ['RANK_TABLE_FILE']))"
     script += "['server_list']\nprint(os.environ['RANK_SIZE'], os.environ['LR'], len(ranks))"
-    ended = train(operator, script, "--nodes", "lab-1", "--env", "LR=a=b c", "--env", "X=1")
+    chosen = ("--nodes", "lab-1", "--env", "LR=a=b c", "--env", "X=1", "--preflight")
+    ended = train(operator, script, *chosen)
     lines = sorted(line for line in ended.err.splitlines() if RANK_LINE.match(line))
     assert lines == sorted(f"lab-1:{rank} | 8 a=b c 1" for rank in range(8))
     for flag, value, words in [

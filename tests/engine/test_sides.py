@@ -149,7 +149,7 @@ def test_via_the_engine_each_side_is_repaired_separately() -> None:
 
 
 LEFT = (
-    "lab-[1-2]: the cluster's sshd still runs in the container rec-sdk, which the inventory no "
+    "lab-[1-2]: what setup installed is still in the container rec-sdk, which the inventory no "
     "longer names. Run reset, then setup; or remove that container."
 )
 
@@ -165,19 +165,20 @@ def test_a_container_that_is_no_longer_named_is_reset_first(status: str, found: 
         node.broken["look for the container"] = Answer(framed(parts))
     plain = tuple(replace(node, container=None) for node in cluster.cluster.nodes)
     cluster.cluster = replace(cluster.cluster, nodes=plain)
-    assert {r.detail for r in cluster.check().results if "still runs" in r.detail} == found
+    assert {r.detail for r in cluster.check().results if "is still in" in r.detail} == found
 
 
 def test_a_change_of_ssh_via_needs_a_reset() -> None:
     cluster = Simulation.with_containers(2)
     cluster.walk()
     cluster.cluster = replace(cluster.cluster, ssh_via="engine")
-    left = "lab-[1-2]: the cluster's sshd {} is left from `ssh.via: {}`. Run reset, then setup."
-    assert set(details(cluster.walk())) == {left.format("in the container", "sshd")}
+    left = "lab-[1-2]: the cluster's sshd {} is left from another `ssh.via` or `container`. "
+    left += "Run reset, then setup."
+    assert set(details(cluster.walk())) == {left.format("in the container")}
     back = via_engine()
     back.walk()
     back.cluster = replace(back.cluster, ssh_via="sshd")
-    assert set(details(back.walk())) == {left.format("on the host side", "engine")}
+    assert set(details(back.walk())) == {left.format("on the host side")}
 
 
 ENDED = "Connection reset by 198.18.0.2 port 12345"

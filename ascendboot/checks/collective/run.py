@@ -128,18 +128,20 @@ def program_plan(
     request: LaunchRequest, program: bytes, words: tuple[str, ...], *, grace_s: float
 ) -> LaunchPlan:
     """The plan of a job whose ranks run a program with these words."""
-    return plan(
-        replace(
-            request,
-            job_id=preflight_id(request.job_id),
-            script=PurePosixPath("preflight.py"),
-            script_content=program,
-            script_args=words,
-            workdir=None,
-            notes=(),
-            grace_s=grace_s,
-        )
+    own = replace(
+        request,
+        job_id=preflight_id(request.job_id),
+        script=PurePosixPath("preflight.py"),
+        script_content=program,
+        script_args=words,
+        workdir=None,
+        notes=(),
+        grace_s=grace_s,
     )
+    for table in request.files:  # of a part of the cluster: it goes along
+        path = own.folder / table.path.name
+        own = replace(own, rank_table=path, files=(replace(table, path=path),))
+    return plan(own)
 
 
 class Runner(Value, kw_only=True):

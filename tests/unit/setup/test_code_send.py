@@ -73,7 +73,7 @@ class Place:
         text = script("setup-code-remove.sh", mode=mode, b=self.base)
         command, _ = leftovers_commands("lab", removes=mode == "remove")
         result = self.node.run(replace(command, argv=("bash", "-c", text)))
-        values = by_kind(result, "files", "changed", "problem")
+        values = by_kind(result, "files changed problem")
         assert values["problem"] == []
         return int((values["files"] or ["0"])[0]), values["changed"]
 

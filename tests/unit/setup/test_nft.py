@@ -67,7 +67,7 @@ class Host:
         """List or remove what is left."""
         _, command = leftovers_commands("lab", removes=removes, in_container=in_container)
         kinds = ("base", "ours", "empty", "foreign", "firewall", "sshd", "problem")
-        return by_kind(self.run(command), *kinds)
+        return by_kind(self.run(command), " ".join(kinds))
 
 
 @pytest.fixture

@@ -86,7 +86,8 @@ def test_a_container_that_the_inventory_no_longer_names_is_known() -> None:
     assert before.in_former_containers(in_one) == {}
     mixed = replace(in_one, nodes=(replace(first, container=None), replace(second, container="b")))
     assert before.in_former_containers(mixed) == {"lab-1": first, "lab-2": second}
-    assert recorded().in_former_containers(in_one) == {}
+    on_servers = {node.name: node for node in well.TWO.nodes}
+    assert recorded().in_former_containers(in_one) == on_servers
 
 
 def test_a_job_has_the_leaf_switches_that_setup_read_by_lldp() -> None:
