@@ -232,6 +232,8 @@ def _run_order(call: Call, order: Order) -> None:
 
 
 def _variables(stated: Sequence[str]) -> dict[str, str]:
+    if not stated and "--env" in sys.argv[: [*sys.argv, "--"].index("--")]:
+        raise UsageError("--env: has no value; state NAME=VALUE")
     if bad := [each for each in stated if "=" not in each]:
         raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
     return dict(each.split("=", 1) for each in stated)

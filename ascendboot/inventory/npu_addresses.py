@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Interface, ip_address
+from ipaddress import IPv4Interface, NetmaskValueError, ip_address
 
 from ascendboot.inventory.nodes import Entry
 from ascendboot.inventory.schema import NpuNetworkKeys
@@ -71,6 +71,8 @@ def _problem(port: Mapping[str, str], first: Mapping[str, str]) -> tuple[str, st
     unfit = ("address", f"{port['ip']} is not the IPv4 address of one machine; correct it")
     try:
         own, other = IPv4Interface(port["ip"]), IPv4Interface(first["ip"])
+    except NetmaskValueError:
+        return "netmask", f"{port['ip'].partition('/')[2]} is not a netmask; correct it"
     except ValueError:
         return unfit
     ends = (own.network.network_address, own.network.broadcast_address)
