@@ -109,7 +109,7 @@ def setup(
         "floor": "GB/s that HCCL Test must reach. Default: compare with earlier runs",
         "nodes": "HCCL Test on these nodes and the primary, as atlas-[1-4]. Default: all",
         "devices": "HCCL Test on these devices of each node, as 0-3,6. Default: all",
-        "advise": "Also give hints for the last job: its script, variables and log",
+        "advise": "Also give hints: on script and log of the last job, and on `env`",
     }
 )
 def check(
