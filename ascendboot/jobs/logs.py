@@ -6,7 +6,6 @@ import base64
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -159,9 +158,12 @@ def fetch_tails(
         return [m for m in tails if m and (m[1] in names or (m[2] and int(m[2]) in ranks))]
 
     found, errors = results_and_errors(transports, fetch, forks=forks)
-    for tail in chain.from_iterable(found.values()):
-        (place / tail[1]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (place / tail[1]).open("wb") as file:
-            file.seek(int(tail[3]))
-            file.write(base64.b64decode(tail[4]))
+    for node, tail in ((node, tail) for node, tails in found.items() for tail in tails):
+        try:
+            (place / tail[1]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with (place / tail[1]).open("wb") as file:
+                file.seek(int(tail[3]))
+                file.write(base64.b64decode(tail[4]))
+        except (OSError, ValueError) as error:  # ValueError: a node's base64 is damaged
+            errors[node] = NodeError(node, f"could not write the ends of its logs here: {error}")
     return errors

@@ -142,6 +142,13 @@ def test_nodes_whose_logs_could_not_be_read(job: JobRecord, tmp_path: Path) -> N
     assert isinstance(errors["a-2"], UnreachableError)
 
 
+def test_a_full_disk_of_the_control_machine_is_reported(job: JobRecord, tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").symlink_to("/dev/full")
+    node = answering("a-1", f"tail rank.0.log 0 {base64.b64encode(b'x').decode()}\nend\n")
+    [error] = fetch_tails(job, {"a-1": node}, tmp_path, forks=4).values()
+    assert str(error).startswith("a-1: could not write the ends of its logs here: [Errno 28] No sp")
+
+
 def test_a_file_that_is_none_of_the_job_is_not_written(job: JobRecord, tmp_path: Path) -> None:
     tail = base64.b64encode(b"x").decode()
     odd = answering("a-1", f"tail other 0 {tail}\nend\n")
