@@ -158,12 +158,15 @@ def fetch_tails(
         return [m for m in tails if m and (m[1] in names or (m[2] and int(m[2]) in ranks))]
 
     found, errors = results_and_errors(transports, fetch, forks=forks)
-    for node, tail in ((node, tail) for node, tails in found.items() for tail in tails):
+
+    def write(node: str) -> None:
         try:
-            (place / tail[1]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with (place / tail[1]).open("wb") as file:
-                file.seek(int(tail[3]))
-                file.write(base64.b64decode(tail[4]))
+            for tail in found[node]:
+                (place / tail[1]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with (place / tail[1]).open("wb") as file:
+                    file.seek(int(tail[3]))
+                    file.write(base64.b64decode(tail[4]))
         except (OSError, ValueError) as error:  # ValueError: a node's base64 is damaged
-            errors[node] = NodeError(node, f"could not write the ends of its logs here: {error}")
-    return errors
+            raise NodeError(node, f"could not write the ends of its logs here: {error}") from error
+
+    return errors | results_and_errors(found, write, forks=1)[1]
