@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ascendboot.cli.session import Session
+from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
 from ascendboot.jobs.logs import fetch_tails
 from ascendboot.jobs.probe import JobProbe, probe_jobs
@@ -76,7 +78,7 @@ def final_report(folder: Path) -> JobReport | None:
         return JobReport.from_json(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise AscendbootError(
             f"{path}: could not be read ({error!r}); move it away; logs writes it again"
         ) from error
@@ -185,7 +187,8 @@ def known_jobs(state: State, cluster: Cluster, job_id: str | None) -> list[Known
         return [_job_called(state, cluster, job_id, record_folders(state.runs))]
     last: list[KnownJob] = []
     unfinished: list[KnownJob] = []
-    for job in all_jobs(state, cluster):
+    left_out = partial(Screen(json_mode=True).say, style="yellow")
+    for job in all_jobs(state, cluster, lambda _, error: left_out(f"not looked at: {error}")):
         if len(unfinished) == _MOST_QUERIED:
             break
         final = job.final
@@ -198,12 +201,28 @@ def known_jobs(state: State, cluster: Cluster, job_id: str | None) -> list[Known
     return sorted([*unfinished, *last], key=lambda job: job.record.started, reverse=True)
 
 
-def all_jobs(state: State, cluster: Cluster) -> Iterator[KnownJob]:
-    """Yield all jobs, preflights and generations of the cluster, the newest first."""
+def all_jobs(
+    state: State, cluster: Cluster, damaged: Callable[[Path, AscendbootError], None]
+) -> Iterator[KnownJob]:
+    """Yield all jobs, preflights and generations of the cluster, the newest first.
+
+    Those whose files cannot be read go to `damaged`, with their folder and the reason.
+    """
     for folder in record_folders(state.runs):
-        record = read_record(folder)
+        record = _whole_record(folder, damaged)
         if record is not None and record.cluster == cluster.name:
             yield KnownJob(record, folder)
+
+
+def _whole_record(
+    folder: Path, damaged: Callable[[Path, AscendbootError], None]
+) -> JobRecord | None:
+    try:
+        final_report(folder)
+        return read_record(folder)
+    except AscendbootError as error:
+        damaged(folder, error)
+        return None
 
 
 def _job_called(state: State, cluster: Cluster, job_id: str, folders: Sequence[Path]) -> KnownJob:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import islice
-from pathlib import PurePath
+from operator import itemgetter
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from ascendboot.cli.known_jobs import (
@@ -21,7 +22,7 @@ from ascendboot.cli.known_jobs import (
 )
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import UnreachableError
+from ascendboot.errors import AscendbootError, UnreachableError
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.stacks import read_stacks
 from ascendboot.jobs.status import JobStatus, NodeStatus
@@ -115,20 +116,29 @@ def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's n
       invoke jobs --json | jq '.jobs[] | select(.state == "failed")'
       invoke status --job ab12
 
-    Exit codes: 0 done, 4 a node of an unfinished job is unreachable.
+    Exit codes: 0 done, 1 files of a job are damaged (its row names them), 4 a node of
+    an unfinished job is unreachable.
     """
-    cluster = call.cluster()
-    known = list(islice(all_jobs(call.state, cluster), None if all else _LISTED))
+    cluster, damaged = call.cluster(), list[dict[str, Any]]()
+
+    def note(folder: Path, error: AscendbootError) -> None:
+        job_id = ".".join(folder.relative_to(call.state.runs).parts)
+        empty = {"exit_code": None, "started": None, "script": None, "nodes": ()}
+        damaged.append({"job_id": job_id, "state": "damaged", **empty, "problem": str(error)})
+
+    known = list(islice(all_jobs(call.state, cluster, note), None if all else _LISTED))
     unfinished = [job for job in known if job.final is None]
     with call.session("jobs", cluster, reads=True) as session:
         found = look_at_jobs(session, unfinished) if unfinished else []
         states = {job.job.folder: status_with_cause(job).report for job in found}
     rows = [_job(job.record, job.final or states[job.folder]) for job in known]
+    rows = sorted([*rows, *damaged], key=itemgetter("job_id"), reverse=True)
     problems = {str(error) for job in found for error in job.errors.values()}
     for problem in sorted(problems):
         call.screen.error(problem)
     lines = map(_job_row, rows) if rows else ["no job was started from here"]
-    call.end(UnreachableError.exit_code if problems else 0, {"jobs": rows}, lines)
+    code = AscendbootError.exit_code if damaged else 0
+    call.end(UnreachableError.exit_code if problems else code, {"jobs": rows}, lines)
 
 
 def _job(record: JobRecord, report: JobReport) -> dict[str, Any]:
@@ -139,6 +149,8 @@ def _job(record: JobRecord, report: JobReport) -> dict[str, Any]:
 
 
 def _job_row(row: dict[str, Any]) -> str:
+    if problem := row.get("problem"):
+        return f"{row['job_id']}  {row['state']:<12} {problem}"
     age = span((now() - datetime.fromisoformat(row["started"])).total_seconds())
     code = f" ({row['exit_code']})" if row["exit_code"] else ""
     state, script = row["state"].replace("_", " ") + code, PurePath(row["script"] or "").name

@@ -388,7 +388,7 @@ def read_record(folder: Path) -> JobRecord | None:
         return from_json({**document, **derived}, JobRecord)
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise AscendbootError(
             f"{path}: could not be read ({error!r}); it was written by another version or damaged"
         ) from error

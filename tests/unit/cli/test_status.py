@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from ascendboot.cli.status import how_it_ended, rank_rows
@@ -10,6 +13,8 @@ from ascendboot.jobs.status import NodeStatus
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause
 from ascendboot.value import replace
 from tests.unit.checks.collective.ranks import report
+from tests.unit.cli.calls import called
+from tests.unit.jobs.conftest import recorded
 
 GIB = 1 << 30
 
@@ -96,3 +101,27 @@ def test_the_end_of_a_job_is_described_without_repetition(
     message: str, cause: JobCause | None, lines: list[str]
 ) -> None:
     assert how_it_ended(report(3, first_failure=FIRST, message=message, cause=cause)) == lines
+
+
+@pytest.mark.parametrize("damaged", ["plan.json", "job.json"])
+def test_one_damaged_file_hides_no_other_job(tmp_path: Path, damaged: str) -> None:
+    node = "{address: 127.0.0.1, port: 1}"
+    (tmp_path / "two.yaml").write_text(f"cluster: two\nnodes: {{a-1: {node}}}\n")
+    for number in (1, 2):
+        folder = tmp_path / f".ascendboot/runs/job-{number}"
+        folder.mkdir(parents=True)
+        recorded(folder)
+        (folder / "job.json").write_text(json.dumps(report(job_id=folder.name).to_json()))
+    broken = tmp_path / f".ascendboot/runs/job-2/{damaged}"
+    broken.write_text("{")
+    done = called("jobs --inventory two.yaml", tmp_path)
+    first, second = done.stdout.splitlines()
+    assert first.startswith(f"job-2  damaged      {broken}: could not be read (")
+    assert (second[:16], done.returncode) == ("job-1  succeeded", 1)
+    row, _ = json.loads(called("jobs --inventory two.yaml --json", tmp_path).stdout)["jobs"]
+    assert (row["job_id"], row["state"], row["nodes"]) == ("job-2", "damaged", [])
+    shown = called("status --inventory two.yaml", tmp_path)
+    assert "job job-1  succeeded" in shown.stdout
+    assert f"not looked at: {broken}: could not be read" in shown.stderr
+    named = called("status --inventory two.yaml --job job-2", tmp_path)
+    assert (named.returncode, str(broken) in named.stderr) == (1, True)
