@@ -18,6 +18,7 @@ from ascendboot.lab.host import LabError, become_root
 from ascendboot.lab.node import DEMO, NAME, hindrance
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
+from ascendboot.model.names import fold
 from ascendboot.state import State
 from ascendboot.value import as_json, replace
 
@@ -26,7 +27,8 @@ _LAB_HELP = "The id of a lab of another working directory; lab.status lists them
 
 @verb(
     help={
-        "nodes": "Number of servers, named lab-1, lab-2 and so on. Default: 2",
+        "nodes": "Number of servers, named lab-1, lab-2 and so on. Default: 2. More than run are"
+        " added to them",
         "devices": "Number of NPUs per server. Default: 8",
         "containers": f"Run ranks in a podman container {NAME} on each node; refused if not"
         " possible. Default: if possible",
@@ -40,20 +42,22 @@ _LAB_HELP = "The id of a lab of another working directory; lab.status lists them
 def up(
     call: Call,
     *,
-    nodes: str = "2",
-    devices: str = "8",
+    nodes: str | None = None,
+    devices: str | None = None,
     containers: bool = False,
     no_containers: bool = False,
-    product: str = "a2",
+    product: str | None = None,
     network: str | None = None,
 ) -> None:
     """Start a practice cluster with real SSH and stand-in NPUs. Needs root.
 
     Writes its inventory to .ascendboot/lab.yaml. A second call keeps the
-    running cluster.
+    running cluster, and adds nodes with a larger --nodes. Options that you
+    leave out then stay as they are.
 
     Examples:
       invoke lab.up                        two servers with eight NPUs
+      invoke lab.up --nodes 4              two more, if two run
       invoke lab.up --nodes 4 --devices 2  four small servers
       invoke lab.up --no-containers        ranks run on the servers
       invoke lab.up --product a3           an A3 super pod, rank table 1.2
@@ -63,13 +67,21 @@ def up(
     """
     if containers and no_containers:
         raise UsageError("lab.up: --containers and --no-containers contradict; leave one out")
-    node_count = whole_number("--nodes", nodes, at_least=0)
-    device_count = whole_number("--devices", devices, at_least=0)
+    node_count = whole_number("--nodes", nodes, at_least=0) if nodes is not None else None
+    device_count = whole_number("--devices", devices, at_least=0) if devices is not None else None
     become_root()
-    shape = Shape.requested(node_count, device_count, network or DEFAULT_NETWORKS, product=product)
+    found = labs.find(Path.cwd())
+    before = found if found and found.runs else None
+    kept = before.shape if before else Shape.requested(2, 8, DEFAULT_NETWORKS)
+    shape = Shape.requested(
+        kept.node_count if node_count is None else node_count,
+        kept.device_count if device_count is None else device_count,
+        network or f"{kept.management},{kept.npu}",
+        product=product or kept.product,
+    )
     asked = containers or (False if no_containers else None)
-    before = labs.find(Path.cwd())
-    lab, why_none = _started(shape, before, asked=asked, elsewhere=not network)
+    elsewhere = not (network or before)
+    lab, why_none = _started(shape, before, asked=asked, elsewhere=elsewhere)
     notes = [f"No containers: {why_none}; ranks run on the servers themselves."] if why_none else []
     if lab.shape.management != shape.management and not before:
         ranges = f"{lab.shape.management} and {lab.shape.npu}"
@@ -77,6 +89,7 @@ def up(
     reply = {
         **lab.to_json(),
         "already_running": before is not None,
+        "added": [node.name for node in lab.nodes[kept.node_count :]] if before else [],
         "nodes": [{"name": node.name, "address": str(node.address)} for node in lab.nodes],
         "note": "\n".join(notes) or None,
     }
@@ -84,8 +97,11 @@ def up(
     lines = [f"{node.name}  {node.address}  {each}" for node in lab.nodes]
     is_below = lab.inventory.is_relative_to(Path.cwd())
     inventory = lab.inventory.relative_to(Path.cwd()) if is_below else lab.inventory
-    words = f"{'already runs' if before else 'is up'}. Next: invoke setup --inventory {inventory}"
-    _end(call, reply, [*lines, *notes, f"The practice cluster {words}"])
+    words = "already runs" if before else "is up"
+    if reply["added"]:
+        words = f"has new nodes: {fold(reply['added'])}"
+    next_one = f"Next: invoke setup --inventory {inventory}"
+    _end(call, reply, [*lines, *notes, f"The practice cluster {words}. {next_one}"])
 
 
 def _started(
@@ -222,8 +238,9 @@ def fault(
     disk-full: the node's disk and /tmp are full. delay: packets on the
     management network are delayed. clock: `date` is wrong, and so is the
     node's sshd if libfaketime is installed. container-stopped, container-gone:
-    the node's container; --undo starts or re-creates it. no-container-sshd:
-    the container has no OpenSSH server, like official images.
+    the node's container; --undo starts or re-creates it. container-restart:
+    it was stopped and started once: its processes are gone, its files are
+    not. no-container-sshd: it has no OpenSSH server, like official images.
 
     Examples:
       invoke lab.fault lab-2 node-down

@@ -15,10 +15,10 @@ import yaml
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.lab import faults, host, links, records
 from ascendboot.lab import node as nodes
-from ascendboot.lab.faults import OF_A_CONTAINER, Fault, Marks
-from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line
+from ascendboot.lab.faults import OF_A_CONTAINER, RESTART, Fault, Marks
+from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, did_you_mean, last_line
 from ascendboot.lab.records import Record
-from ascendboot.lab.shape import LabNode, Shape, prefix_of
+from ascendboot.lab.shape import LabNode, Shape, hosts_text, prefix_of
 from ascendboot.model.files import fingerprint
 from ascendboot.value import Value, as_json, replace
 
@@ -73,6 +73,11 @@ class Lab:
         self.known_hosts = record.directory / _KNOWN_HOSTS
 
     @property
+    def runs(self) -> bool:
+        """Whether it was brought up completely, since the machine's boot."""
+        return self._record.runs
+
+    @property
     def lab_id(self) -> str:
         """Its name on this machine."""
         return self.shape.lab_id
@@ -98,7 +103,8 @@ class Lab:
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise UsageError(f'lab: no node "{name}"; there are lab-1 to lab-{len(self.nodes)}')
+        hint = did_you_mean(name, [node.name for node in self.nodes])
+        raise UsageError(f'lab: no node "{name}"; there are lab-1 to lab-{len(self.nodes)}{hint}')
 
     def process(self, name: str) -> ProcessId | None:
         """PID 1 of a node, or None while the node is down."""
@@ -173,7 +179,10 @@ class Lab:
         fault = Fault.requested(target, kind, **options)
         with records.locked():
             marks = faults.marks_of(self._record, target)
-            marks.add(fault)
+            if kind != RESTART:
+                marks.add(fault)
+            elif not self._record.process(node):
+                raise NodeError(node, "could not restart its container: the node is down")
             if kind == "node-down":
                 process = self._record.process(target.name)
                 host.kill_all([process] if process else [])
@@ -190,11 +199,16 @@ class Lab:
         """End a fault; without `device`, of all devices. It is no error if there is none.
 
         Raises:
-            UsageError: there is no such node or fault.
+            UsageError: there is no such node or fault, or it has no end.
             NodeError: the node did not boot again.
         """
         target = self.node(node)
         fault = Fault.requested(target, kind, device=device)
+        if kind == RESTART:
+            raise UsageError(
+                f"lab.fault: {kind}: --undo: not possible: a restart has no end, the container"
+                " runs already; run invoke setup, which starts the cluster's sshd in it again"
+            )
         with records.locked():
             marks = faults.marks_of(self._record, target)
             before = marks.present()
@@ -245,14 +259,14 @@ def up(
     owner: tuple[int, int] | None = None,
     instead: Sequence[Shape] = (),
 ) -> Lab:
-    """Start a lab for a working directory; one that runs there in the same shape stays.
+    """Start a lab for a working directory; one that runs there stays, and gets missing nodes.
 
     `project` is the checkout that the nodes see; `owner` gets the files written in `directory`. If
     ranges of the shape are in use, the first shape of `instead` with free ranges replaces it.
 
     Raises:
         LabError: a program is missing, a range is in use, another shape runs, or a part failed.
-        NodeError: a node did not boot. Nothing of the lab remains after an error.
+        NodeError: a node did not boot. Nothing of the lab or of new nodes remains after an error.
     """
     host.need_programs()
     if shape.containers:
@@ -261,21 +275,17 @@ def up(
     uid, gid = owner or (os.getuid(), os.getgid())
     with records.locked():
         running = records.of_directory(directory)
-        if running and running.ready and running.boot_id == records.current_boot_id():
-            if running.shape not in (shape, *instead):
-                raise LabError(
-                    f"lab: could not bring up {shape.described()}: a lab of"
-                    f" {running.shape.described()} runs for {running.directory}; run invoke"
-                    " lab.down first"
-                )
-            _hand_over(running)
-            return Lab(running)
+        surroundings = nodes.Surroundings.of_this_process(directory, project)
+        if running and running.runs:
+            return Lab(_grown(running, (shape, *instead), surroundings))
         if running:
             _take_down(running.shape.lab_id)
-        shape = _free_one(shape, instead)
+        shape = _free_one(shape, instead, directory)
         record = Record(shape, directory, uid, gid, records.current_boot_id())
         try:
-            _build(record, nodes.Surroundings.of_this_process(directory, project))
+            record.save()
+            nodes.make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
+            _build(record, surroundings)
         except BaseException:  # also Ctrl-C: nothing of the lab may be left
             with suppress(LabError):
                 _take_down(shape.lab_id)
@@ -283,6 +293,43 @@ def up(
         record = replace(record, ready=True)
         record.save()
     return Lab(record)
+
+
+def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surroundings) -> Record:
+    """The running lab in one of the shapes, with new nodes where it has fewer."""
+    before = record.shape.node_count
+    fits = [shape for shape in shapes if replace(shape, node_count=before) == record.shape]
+    if not fits or fits[0].node_count < before:
+        raise LabError(
+            f"lab: could not bring up {shapes[0].described()}: a lab of {record.shape.described()}"
+            f" runs for {record.directory}, and only nodes can be added to it; run invoke lab.down"
+            " first"
+        )
+    grown = replace(record, shape=fits[0])
+    new = grown.shape.nodes[before:]
+    down = [node.name for node in record.shape.nodes if new and not record.process(node.name)]
+    if down:
+        raise LabError(
+            f"lab: could not add nodes: {down[0]} is down; run invoke lab.fault {down[0]} node-down"
+            " --undo first"
+        )
+    if not new:
+        _hand_over(record)
+        return record
+    _refuse_what_is_used(grown.shape, record.directory)
+    _remove(grown, new)  # of a growth that was killed
+    names = hosts_text(grown.shape).removeprefix(hosts_text(record.shape))
+    try:
+        _build(grown, surroundings, beside=before)
+        for node in record.shape.nodes:
+            Lab(record).exec(node.name, ["tee", "-a", "/etc/hosts"], input=names.encode())
+    except BaseException:
+        with suppress(LabError):
+            _remove(grown, new)
+            _hand_over(record)
+        raise
+    grown.save()
+    return grown
 
 
 def down(lab_id: str) -> None:
@@ -300,19 +347,19 @@ def remains(lab_id: str) -> bool:
     return (records.ROOT / lab_id).exists() or bool(links.existing(prefix_of(lab_id)))
 
 
-def _free_one(shape: Shape, instead: Sequence[Shape]) -> Shape:
+def _free_one(shape: Shape, instead: Sequence[Shape], directory: Path) -> Shape:
     try:
-        _refuse_what_is_used(shape)
+        _refuse_what_is_used(shape, directory)
     except RangeInUseError:
         for other in instead:
             with suppress(RangeInUseError):
-                _refuse_what_is_used(other)
+                _refuse_what_is_used(other, directory)
                 return other
         raise
     return shape
 
 
-def _refuse_what_is_used(shape: Shape) -> None:
+def _refuse_what_is_used(shape: Shape, directory: Path) -> None:
     labs = records.recorded()
     known = any(record.shape.lab_id == shape.lab_id for record in labs)
     if not known and links.existing(shape.prefix):
@@ -327,7 +374,7 @@ def _refuse_what_is_used(shape: Shape) -> None:
         f"{shape.management} or {shape.npu} is used by the lab {record.shape.lab_id} of"
         f" {record.directory} ({record.shape.described()})"
         for record in labs
-        if records.labs_collide(record.shape, shape)
+        if record.directory != directory and records.labs_collide(record.shape, shape)
     ]
     if problems:
         raise RangeInUseError(
@@ -336,19 +383,19 @@ def _refuse_what_is_used(shape: Shape) -> None:
         )
 
 
-def _build(record: Record, surroundings: nodes.Surroundings) -> None:
-    record.save()
-    nodes.make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
+def _build(record: Record, surroundings: nodes.Surroundings, *, beside: int = 0) -> None:
+    """Start the nodes of a lab, after the first `beside`, which run."""
     public = (record.folder / f"{_KEY}.pub").read_text()
-    links.build(record.shape)
-    for node in record.shape.nodes:
+    links.build(record.shape, beside=beside)
+    new = record.shape.nodes[beside:]
+    for node in new:
         nodes.mount_disk(record, node)
         disk = record.disk(node.name)
         nodes.stage(disk, record.shape, node, operator_key=public, surroundings=surroundings)
     _hand_over(record)  # before the boot: a node hides this folder if it sees the directory
-    for node in record.shape.nodes:
+    for node in new:
         nodes.boot(record, node)
-    for node in record.shape.nodes:
+    for node in new:
         nodes.wait_until_up(record, node)
         links.wait_for_links(record.shape, node)
 
@@ -384,11 +431,9 @@ def _put(record: Record, path: Path, text: str, *, mode: int = 0o644) -> None:
 def _take_down(lab_id: str) -> None:
     record = records.of_id(lab_id)
     if record:
-        processes = (record.process(node.name) for node in record.shape.nodes)
-        host.kill_all([process for process in processes if process])
-        for node in record.shape.nodes:
-            links.end_wire(record, node)
-            nodes.remove_cgroups(record.disk(node.name))
+        # A growth that was killed leaves nodes that the record does not have.
+        started = max(record.shape.node_count, len([*record.folder.glob("*.log")]))
+        _remove(record, replace(record.shape, node_count=started).nodes)
     links.take_down(prefix_of(lab_id))
     if record:
         for path in (INVENTORY, _IDENTITY, _KNOWN_HOSTS):
@@ -397,7 +442,22 @@ def _take_down(lab_id: str) -> None:
         for folder in (_IDENTITY.parent, _KNOWN_HOSTS.parent, _KNOWN_HOSTS.parent.parent, _FOLDER):
             with suppress(OSError):  # others have files there
                 (record.directory / folder).rmdir()
-    records.forget(lab_id)
+    records.forget(records.ROOT / lab_id)
+
+
+def _remove(record: Record, gone: Sequence[LabNode]) -> None:
+    """Remove everything of these nodes from the machine."""
+    processes = (record.process(node.name) for node in gone)
+    host.kill_all([process for process in processes if process])
+    namespaces = [node.namespace for node in gone]
+    for node in gone:
+        links.end_wire(record, node)
+        nodes.remove_cgroups(record.disk(node.name))
+        namespaces += (record.shape.device_namespace(node, device) for device in node.devices)
+    links.remove(namespaces)
+    for node in gone:
+        records.forget(record.disk(node.name))
+        record.log(node.name).unlink(missing_ok=True)
 
 
 class NodeStatus(Value):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ascendboot.errors import UsageError
 from ascendboot.lab import links
-from ascendboot.lab.host import LabError, last_line, ours, run
+from ascendboot.lab.host import LabError, did_you_mean, last_line, ours, run
 from ascendboot.lab.node import DISK_OPTIONS, execute, wait_until_up
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode
@@ -17,9 +17,11 @@ KINDS = (
     *("node-down", "link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy"),
     *("link-flaps", "net-health", "packet-errors", "ecc-errors", "npu-slow", "npu-broken"),
     *("no-sshd", "disk-full", "delay", "clock"),
-    *("container-stopped", "container-gone", "no-container-sshd"),
+    *("container-stopped", "container-gone", "container-restart", "no-container-sshd"),
 )
-OF_A_CONTAINER = ("container-stopped", "container-gone", "no-container-sshd")
+RESTART = "container-restart"
+"""The one that is over at once: it leaves no mark, and has no end."""
+OF_A_CONTAINER = ("container-stopped", "container-gone", RESTART, "no-container-sshd")
 COUNTED = ("link-flaps", "packet-errors", "ecc-errors")
 OF_A_DEVICE = (
     *("link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy", "net-health"),
@@ -62,7 +64,8 @@ class Fault(Value):
         fault = cls(kind, **options)
         device, seconds = fault.device, fault.seconds
         if kind not in KINDS:
-            raise UsageError(f'lab.fault: no fault "{kind}"; there are {", ".join(KINDS)}')
+            hint = f"{', '.join(KINDS)}{did_you_mean(kind, KINDS)}"
+            raise UsageError(f'lab.fault: no fault "{kind}"; there are {hint}')
         if device is not None and kind not in OF_A_DEVICE:
             raise UsageError(f"lab.fault: {kind} is a fault of a node; leave out --device")
         if device is not None and not 0 <= device < len(node.devices):
@@ -181,7 +184,8 @@ def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
         after_boot(record, node)
     elif fault.kind in OF_A_CONTAINER:
         # It sets the container to the state of the marks.
-        _in_node(record, node, "exec /usr/local/Ascend/lab/start-container")
+        once = "restart" if fault.kind == RESTART else ""
+        _in_node(record, node, "exec /usr/local/Ascend/lab/start-container $1", once)
 
 
 def note(fault: Fault, usr: Path = Path("/usr")) -> str | None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 
@@ -172,6 +173,12 @@ def run(argv: Sequence[str], *, purpose: str, text: str = "") -> str:
         why = f"{argv[0]} exited {done.returncode}: {lines[0]}"
         raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}")
     return done.stdout
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """The end of a message, with the known word that is almost this one; else nothing."""
+    near = get_close_matches(word, known, 1, cutoff=0.81)  # lab-3 is no slip for lab-2
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def last_line(output: bytes) -> str:

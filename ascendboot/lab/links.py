@@ -25,8 +25,10 @@ _LINK_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 
 
-def build(shape: Shape) -> None:
+def build(shape: Shape, *, beside: int = 0) -> None:
     """Make both networks: every namespace, bridge, cable and address.
+
+    With `beside`, only those of later nodes: the switches and that many nodes exist.
 
     Raises:
         LabError: the kernel refused a part; what was made so far stays.
@@ -34,8 +36,10 @@ def build(shape: Shape) -> None:
     management = [*_BRIDGE, *_cable_lines("operator", shape.prefix, str(os.getpid()))]
     # The NPU switch has an address of its own, which answers netdetect.
     npu = [*_BRIDGE, f"addr add {shape.gateway}/{shape.npu.prefixlen} brd + dev br0"]
+    if beside:
+        management, npu = [], []
     ends: dict[str, list[str]] = {}
-    for node in shape.nodes:
+    for node in shape.nodes[beside:]:
         management += _cable_lines(_node_port(node), "eth0", node.namespace)
         ends[node.namespace] = _end_lines("eth0", f"{node.address}/{shape.management.prefixlen}")
         for device in node.devices:
@@ -43,10 +47,12 @@ def build(shape: Shape) -> None:
             npu += _cable_lines(_port(node, device.device_id), end, namespace)
             ends[namespace] = _end_lines(end, f"{device.device_ip}/{shape.npu.prefixlen}")
     inside = {shape.management_switch: management, shape.npu_switch: npu, **ends}
-    add = [f"netns add {namespace}" for namespace in inside]
+    add = [f"netns add {namespace}" for namespace in (ends if beside else inside)]
     host.run(_BATCH, purpose="make network namespaces", text=_lines(add))
     for namespace, lines in inside.items():
         _inside(namespace, ["link set lo up", *lines])
+    if beside:
+        return
     ours = _end_lines(shape.prefix, f"{shape.operator_address}/{shape.management.prefixlen}")
     host.run(_BATCH, purpose="join the management network", text=_lines(ours))
 
@@ -110,6 +116,12 @@ def take_down(prefix: str) -> None:
     if prefix in names:
         host.run(["ip", "link", "del", prefix], purpose=f"remove the interface {prefix}")
         names.remove(prefix)
+    remove(names)
+
+
+def remove(namespaces: Iterable[str]) -> None:
+    """Remove those of the namespaces that exist."""
+    names = [name for name in namespaces if (NAMESPACES / name).exists()]
     if names:
         delete = [f"netns del {name}" for name in names]
         host.run(["ip", "-force", "-batch", "-"], purpose="remove namespaces", text=_lines(delete))

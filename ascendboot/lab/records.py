@@ -37,6 +37,11 @@ class Record(Value):
     ready: bool = False
 
     @property
+    def runs(self) -> bool:
+        """Whether it is complete, and was brought up since the machine's boot."""
+        return self.ready and self.boot_id == current_boot_id()
+
+    @property
     def folder(self) -> Path:
         """The folder of this lab's state."""
         return ROOT / self.shape.lab_id
@@ -116,9 +121,8 @@ def of_id(lab_id: str) -> Record | None:
     return next((r for r in recorded() if r.shape.lab_id == lab_id), None)
 
 
-def forget(lab_id: str) -> None:
-    """Unmount everything below the folder of a lab, and remove the folder."""
-    folder = ROOT / lab_id
+def forget(folder: Path) -> None:
+    """Unmount everything below the folder of a lab or node, and remove the folder."""
     while places := mounts_below(folder):
         run(["umount", "-n", "-l", *map(str, places)], purpose=f"unmount what is below {folder}")
     if folder.exists():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ascendboot.errors import UsageError
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
 from tests.needs import LONG
@@ -171,6 +172,18 @@ def test_item_16_a_login_that_fails_quotes_the_log_of_the_clusters_sshd(operator
         [told] = [detail for detail in ended.details("failed") if "could not log in" in detail]
         assert told.startswith("lab-2: could not log in from lab-1: ")
         assert f'its sshd.log says "{NO_SHELL}"' in told
+
+
+def test_setup_repairs_a_container_that_was_restarted(operator: Operator) -> None:
+    operator.setup(exits=0)
+    operator.inside("lab-2", "echo kept >/root/file")
+    operator.lab.fault("lab-2", "container-restart")
+    ended = operator.call("train", "main.py", exits=125)
+    assert "lab-2: not ready: the cluster's sshd does not run; run setup\n" in ended.err
+    assert operator.setup(exits=0).outcomes("changed") == [("lab-2", "sshd", "changed")]
+    assert operator.inside("lab-2", "cat /root/file") == "kept\n"
+    with pytest.raises(UsageError, match="--undo: not possible: a restart has no end"):
+        operator.lab.undo("lab-2", "container-restart")
 
 
 NO_CONTAINER = ("  container: rec-sdk\n", "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,16 @@ import pytest
 from ascendboot.errors import NodeError, UsageError
 from ascendboot.inventory.load import load
 from ascendboot.lab.cluster import Lab, down, find, status_of, up
-from ascendboot.lab.faults import KINDS, Fault
+from ascendboot.lab.faults import KINDS, RESTART, Fault
 from ascendboot.lab.host import LabError, RangeInUseError, kill_all
 from ascendboot.lab.records import ROOT, mounts_below
 from ascendboot.lab.shape import Shape
+from ascendboot.value import replace
 from tests.cluster.operating import PROGRAM, ascendboot, ssh
 
 Break = Callable[..., Fault]
 BringUp = Callable[..., Lab]
+Namespaces = Callable[[Lab], set[Path]]
 
 pytestmark = pytest.mark.cluster
 
@@ -169,7 +172,7 @@ def test_a_node_can_boot_without_its_sshd(practice_cluster: Lab, fault: Break) -
 
 def test_undoing_absent_faults_changes_nothing(practice_cluster: Lab) -> None:
     before = practice_cluster.process("lab-1")
-    for kind in KINDS:
+    for kind in {*KINDS} - {RESTART}:
         practice_cluster.undo("lab-1", kind)
     status = status_of(practice_cluster)[0]
     assert (status.ssh, all(status.links.values()), status.faults) == (True, True, ())
@@ -193,13 +196,21 @@ def traces(lab: Lab, inodes: set[Path]) -> list[str]:
     return found
 
 
-def namespaces_of(lab: Lab) -> set[Path]:
-    processes = [p for p in (lab.process(node.name) for node in lab.nodes) if p]
-    kinds = ("net", "pid", "mnt")
-    return {Path(f"/proc/{p.pid}/ns/{kind}").readlink() for p in processes for kind in kinds}
+@pytest.fixture
+def namespaces_of() -> Iterator[Namespaces]:
+    """Those of a lab, which are kept: the kernel gives the inodes of old ones to new ones."""
+    with ExitStack() as stack:
+
+        def kept(lab: Lab) -> set[Path]:
+            places = [_ns(lab, n.name) / k for n in lab.nodes for k in ("net", "pid", "mnt")]
+            for place in places:
+                stack.enter_context(place.open("rb"))
+            return {place.readlink() for place in places}
+
+        yield kept
 
 
-def test_down_leaves_no_trace(bring_up: BringUp, tmp_path: Path) -> None:
+def test_down_leaves_no_trace(bring_up: BringUp, namespaces_of: Namespaces, tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     lab = bring_up(nodes=2, devices=2, directory=tmp_path)
     inodes = namespaces_of(lab)
@@ -223,7 +234,7 @@ def test_down_where_another_run_hides_a_lab_of_the_same_id(
     assert done.stdout.splitlines()[-1] == "The practice cluster is down."
 
 
-def test_down_when_half_of_it_is_gone(bring_up: BringUp) -> None:
+def test_down_when_half_of_it_is_gone(bring_up: BringUp, namespaces_of: Namespaces) -> None:
     lab = bring_up(nodes=2, devices=1)
     inodes = namespaces_of(lab)
     process = lab.process("lab-1")
@@ -275,14 +286,63 @@ def test_up_again_keeps_what_runs(bring_up: BringUp) -> None:
 
 def test_up_in_another_shape_is_refused(bring_up: BringUp) -> None:
     lab = bring_up()
-    other = Shape(2, 1, lab.shape.management, lab.shape.npu)
+    other = Shape(1, 2, lab.shape.management, lab.shape.npu)
     with pytest.raises(LabError) as caught:
         up(other, directory=lab.directory)
     ranges = f"{lab.shape.management} and {lab.shape.npu}"
     assert str(caught.value) == (
-        f"lab: could not bring up 2 nodes of 1 NPUs on {ranges}: a lab of 1 nodes of 1 NPUs on"
-        f" {ranges} runs for {lab.directory}; run invoke lab.down first"
+        f"lab: could not bring up 1 nodes of 2 NPUs on {ranges}: a lab of 1 nodes of 1 NPUs on"
+        f" {ranges} runs for {lab.directory}, and only nodes can be added to it; run invoke"
+        " lab.down first"
     )
+
+
+def test_up_adds_nodes_and_touches_no_other(bring_up: BringUp) -> None:
+    lab = bring_up()
+    code, out, _ = ascendboot(lab.directory, "lab.up", "--nodes", "3", "--json")
+    reply, grown = json.loads(out), find(lab.directory)
+    assert (code, reply["already_running"], reply["added"]) == (0, True, ["lab-2", "lab-3"])
+    assert grown
+    assert grown.process("lab-1") == lab.process("lab-1")
+    assert [node.name for node in load(lab.inventory).nodes] == ["lab-1", "lab-2", "lab-3"]
+    assert ssh(grown, "lab-3", "hostname").stdout == "lab-3\n"
+    assert str(grown.nodes[2].address) in said(grown, "lab-1", "getent", "hosts", "lab-3")
+    target = grown.nodes[2].devices[0].device_ip or ""
+    assert hccn(grown, "lab-1", "-i", "0", "-ping", "-g", "address", target)[0] == 0
+    assert json.loads(ascendboot(lab.directory, "lab.up", "--json")[1])["added"] == []
+    for other in (("--nodes", "2"), ("--devices", "2"), ("--product", "a5")):
+        code, _, err = ascendboot(lab.directory, "lab.up", *other)
+        assert (code, err.count("only nodes can be added to it; run invoke lab.down")) == (1, 1)
+
+
+def test_an_up_that_cannot_add_nodes_keeps_the_others(
+    bring_up: BringUp, namespaces_of: Namespaces
+) -> None:
+    lab = bring_up()
+    inventory, before = lab.inventory.read_text(), traces(lab, namespaces_of(lab))
+    larger = replace(lab.shape, node_count=2)
+    in_the_way = lab.inventory.with_name("lab.yaml.new")
+    in_the_way.mkdir()
+    with pytest.raises(LabError, match="could not write"):
+        up(larger, directory=lab.directory)
+    in_the_way.rmdir()
+    assert (lab.inventory.read_text(), traces(lab, namespaces_of(lab))) == (inventory, before)
+    lab.fault("lab-1", "node-down")
+    with pytest.raises(LabError, match=r"add nodes: lab-1 is down; run invoke lab.fault lab-1"):
+        up(larger, directory=lab.directory)
+    lab.undo("lab-1", "node-down")
+    assert ssh(up(larger, directory=lab.directory), "lab-2", "hostname").stdout == "lab-2\n"
+
+
+def test_down_removes_nodes_that_were_being_added(
+    bring_up: BringUp, namespaces_of: Namespaces
+) -> None:
+    lab = bring_up()
+    grown = up(replace(lab.shape, node_count=2), directory=lab.directory)
+    inodes = namespaces_of(grown)
+    lab._record.save()  # as if the process was killed before it could
+    down(lab.lab_id)
+    assert traces(grown, inodes) == []
 
 
 def test_ranges_of_another_lab_are_refused(bring_up: BringUp, tmp_path: Path) -> None:
@@ -411,3 +471,5 @@ def test_faults_of_unknown_nodes_are_refused(practice_cluster: Lab) -> None:
     with pytest.raises(UsageError) as caught:
         practice_cluster.fault("lab-3", "busy")
     assert str(caught.value) == 'lab: no node "lab-3"; there are lab-1 to lab-2'
+    with pytest.raises(UsageError, match=r"there are lab-1 to lab-2; did you mean lab-2\?$"):
+        practice_cluster.fault("lab2", "busy")

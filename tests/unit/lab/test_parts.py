@@ -58,6 +58,7 @@ TIMES, MILLISECONDS, SECONDS = ("--times counts", "--milliseconds is how", "--se
     ("kind", "options", "message"),
     [
         ("fire", {}, 'no fault "fire"; there are node-down, link-down, '),
+        ("linkdown", {}, r'no fault "linkdown"; .*, no-container-sshd; did you mean link-down\?$'),
         *(
             (kind, {"device": 1}, f"{kind} is a fault of a node; leave out --device")
             for kind in ("no-sshd", "node-down", "disk-full", "delay", "clock")
