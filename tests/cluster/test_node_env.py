@@ -88,3 +88,38 @@ def test_a_plan_shows_what_changes_on_the_node_that_it_is_stated_for(operator: O
         ("lab-2", "env/node.env", "changed")
     ]
     operator.call("check", "--collective", "--json", exits=0)
+
+
+SET_ENV = """\
+export ASCEND_HOME_PATH=/usr/local/Ascend/cann
+export LD_LIBRARY_PATH=/usr/local/Ascend/cann/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+"""
+WHERE = """\
+import os, only_here, sys
+names = ["ASCEND_HOME_PATH", "LD_LIBRARY_PATH", "OF_A_PROFILE"]
+print([sys.prefix, *(os.environ.get(name) for name in names)])
+"""
+VENV = """\
+python3 -m venv --without-pip /opt/train
+touch "$(echo /opt/train/lib/python3*/site-packages)/only_here.py"
+for file in ~/.bashrc ~/.profile /etc/environment; do echo 'export OF_A_PROFILE=yes' >>"$file"; done
+"""
+
+
+def test_the_wrapper_of_the_page_brings_set_env_and_a_venv(
+    operator: Operator, pytestconfig: pytest.Config
+) -> None:
+    page = (pytestconfig.rootpath / "docs/how-to/environment.md").read_text()
+    [wrapper] = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    for node in operator.lab.nodes:
+        operator.sh(node.name, VENV)
+        operator.put(node.name, "/usr/local/Ascend/ascend-toolkit/set_env.sh", SET_ENV)
+        operator.put(node.name, "/opt/train/bin/python-cann", wrapper)
+    changes = {"python": "/opt/train/bin/python-cann"}
+    own = operator.inventory("venv.yaml", code=changes, env={"LD_LIBRARY_PATH": "/stated"})
+    operator.setup(inventory=own, exits=0)
+    operator.script("where.py", WHERE)
+    job = operator.call("train", "where.py", exits=0)
+    printed = re.findall(r"^lab-\d:\d \| (.*)$", job.out, re.MULTILINE)
+    libraries = "/usr/local/Ascend/cann/lib64:/stated"
+    assert printed == [f"['/opt/train', '/usr/local/Ascend/cann', '{libraries}', None]"] * 4
