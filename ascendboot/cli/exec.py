@@ -7,7 +7,7 @@ import sys
 from ascendboot.cli.common import duration
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import NodeError, UnreachableError, UsageError
-from ascendboot.model.names import fold, names_among
+from ascendboot.model.names import fold
 from ascendboot.readiness.ready import script_arguments
 from ascendboot.transport.api import Command, Effect, Result
 from ascendboot.transport.pool import results_and_errors
@@ -17,7 +17,7 @@ _DAY_S = 86400
 
 @cluster_verb(
     help={
-        "nodes": "Only on these nodes, as atlas-[1-4]. Default: on all",
+        "nodes": "Only on these nodes, as atlas-[1-4] or @group. Default: on all",
         "host": "Run on the server itself, also if the inventory states a container",
         "timeout": "End the command after this time on a node (90s, 10m). Default: 60s",
     }
@@ -50,10 +50,7 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
         expect=frozenset(range(256)),
     )
     cluster = call.cluster()
-    known = [node.name for node in cluster.nodes]
-    chosen = [
-        cluster.node(n) for n in (known if nodes is None else names_among("--nodes", nodes, known))
-    ]
+    chosen = cluster.chosen(nodes)
     with call.session("exec", cluster, reads=True) as session:
         sides, errors = session.connect_hosts(chosen) if host else session.connect(chosen)
         reached = [node for node in chosen if node.name in sides]

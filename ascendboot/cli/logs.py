@@ -77,8 +77,9 @@ def logs(
         found = find_job(session, job)
         record = found.job.record
         in_colours = Screen.shows_colours(to_stderr=call.json)
+        ranks = chosen_ranks(record, rank, node, session.cluster.groups)
         wanted = _Wanted(
-            views=_views(record, chosen_ranks(record, rank, node), pattern, in_colours=in_colours),
+            views=_views(record, ranks, pattern, in_colours=in_colours),
             since=from_time,
             tail=last,
             sink=output.RankOutput(Screen.raw(to_stderr=call.json)),

@@ -19,7 +19,7 @@ from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.facts.query import query, value_of
 from ascendboot.model.cluster import Cluster, Node
-from ascendboot.model.names import counted, expand, names_among
+from ascendboot.model.names import counted, id_list
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
 from ascendboot.ranktable.configmap import configmap as configmap_of
@@ -99,10 +99,8 @@ def write(
     wanted_job = among("--job", job, JOBS)
     word = among("--to", to, tuple(GENERATIONS))
     cluster = call.cluster()
-    known = [node.name for node in cluster.nodes]
-    named = () if nodes is None else names_among("--nodes", nodes, known)
-    chosen = tuple(map(cluster.node, named)) or cluster.rank_order
-    ids = None if devices is None else _ids(devices)
+    chosen = cluster.rank_order if nodes is None else cluster.chosen(nodes)
+    ids = None if devices is None else id_list("--devices", devices)
     if offline:
         members = tuple(_stated(cluster, node, ids) for node in chosen)
         of_npus = wanted_product or (None if cluster.product == "auto" else cluster.product)
@@ -141,14 +139,6 @@ def _of_npus(
         for n in chosen or cluster.rank_order
     )
     return members, _product_among(cluster, found)
-
-
-def _ids(text: str) -> tuple[int, ...]:
-    """Return the device ids of --devices, in its order."""
-    try:
-        return tuple(map(int, expand(f"[{text}]")))
-    except ValueError as error:
-        raise UsageError(f"--devices: {error}") from error
 
 
 def _stated(cluster: Cluster, node: Node, ids: tuple[int, ...] | None) -> Member:

@@ -70,6 +70,8 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     job: Run
     """The run of the job, also where this run continues it."""
     record: SetupRecord
+    """Of the nodes and devices of the job."""
+    whole: SetupRecord
     screen: Screen
     ready: Ready
     follow: Follow
@@ -256,11 +258,11 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
             script_args=(*request.script_args, *words),
             master_index=replace(self.session.cluster, primary_name=launch.nodes[0]).master_index,
         )
-        return with_own_table(request, self.record, lambda: self._table)
+        return with_own_table(request, self.whole, lambda: self._table)
 
     @cached_property
     def _table(self) -> str:
-        return table_of_setup(self.record, self.session.transports)
+        return table_of_setup(self.whole, self.session.transports)
 
 
 def part_of(cluster: Cluster, record: SetupRecord, launch: Launch) -> tuple[Cluster, SetupRecord]:

@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ascendboot.checks.finding import grouped
 from ascendboot.cli.common import (
     Outputs,
+    among,
     duration,
     exit_with,
     on_interrupt,
@@ -37,11 +39,12 @@ from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import terminate_processes
 from ascendboot.jobs.supervisor import CORRELATE_S, TIMEOUTS, NotReadyError
+from ascendboot.launch.launchers import LAUNCHERS
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
-from ascendboot.model.cluster import Cluster, NodeClocks
+from ascendboot.model.cluster import Cluster, LauncherChoice, NodeClocks
 from ascendboot.model.job import CauseKind, JobReport, JobState
-from ascendboot.model.names import counted, names_among, names_file_here
+from ascendboot.model.names import counted, id_list, names_file_here, runs
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.device_changes import device_changes
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
@@ -54,6 +57,10 @@ from ascendboot.value import Value, field, replace
 
 _USUAL_HANG: Final = "30m"
 _LEAST_HANG_S: Final = 2.0
+_NO_TORCH: Final = (
+    "warning: setup has written no network variables of PyTorch, such as GLOO_SOCKET_IFNAME; if "
+    "the ranks do not find each other, state launcher.kind: torchrun and run setup"
+)
 
 
 class Order(Value, kw_only=True):
@@ -72,6 +79,10 @@ class Order(Value, kw_only=True):
     """Ids of checks to skip."""
     nodes: str | None = None
     """The nodes of the job; None: all."""
+    devices: tuple[int, ...] = ()
+    """The devices of each node; empty: all of setup."""
+    launcher: str | None = None
+    """None: that of setup."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of this job alone."""
     ends_leftovers: bool = False
@@ -114,8 +125,10 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         " machine; with ./, ../ or / a file of the control machine, which is copied",
         "plan": "Show command, environment and files; start nothing",
         "preflight": "First check that all ranks can communicate; start the job only if they can",
-        "nodes": "Run only on these nodes, as atlas-[1-4]; one must be the primary or a standby."
-        " Default: all",
+        "nodes": "Run only on these nodes, as atlas-[1-4] or @group; one must be the primary or a"
+        " standby. Default: all",
+        "devices": "Run only on these devices of each node, as 0-3,6. Default: all",
+        "launcher": f"Start the job with {', '.join(LAUNCHERS)}. Default: as the inventory states",
         "env": "NAME=VALUE: a variable of this job, instead of the inventory's; repeatable",
         "detach": "Start the job and return; use status, logs and stop afterwards",
         "grace": "Seconds between SIGTERM and SIGKILL when ranks are stopped. Default: 3",
@@ -147,6 +160,8 @@ def train(
     plan: bool = False,
     preflight: bool = False,
     nodes: str | None = None,
+    devices: str | None = None,
+    launcher: str | None = None,
     env: list[str],
     detach: bool = False,
     grace: str = "3",
@@ -171,7 +186,7 @@ def train(
     Examples:
       invoke train main.py -- --steps 100  with arguments of the script
       invoke train main.py --plan          show the exact command and environment
-      invoke train main.py --nodes atlas-[1-2] --env LR=0.1
+      invoke train main.py --nodes atlas-[1-2] --devices 0-3 --env LR=0.1
       invoke train main.py --supervise     start it again after a fault
 
     Exit codes: the job's own, 128+n for signal n, 124 it hung and was stopped,
@@ -184,6 +199,8 @@ def train(
         hangs=hang_rules(hang_timeout, on_hang, detach=detach),
         skipped=skipped_checks(skip_checks),
         nodes=nodes,
+        devices=id_list("--devices", devices) if devices is not None else (),
+        launcher=among("--launcher", launcher, tuple(LAUNCHERS)),
         variables=_variables(env),
         ends_leftovers=stop_leftovers,
         supervised=supervision_limits(
@@ -217,10 +234,13 @@ def _run_order(call: Call, order: Order) -> None:
         )
     if outdated := record.why_outdated(cluster):
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
-    cluster = _of_order(cluster.with_leaves(record.leaves), record, order, call.path)
+    stated = cluster.with_leaves(record.leaves)
+    cluster, part = _of_order(stated, record, order, call.path)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
+    if cluster.is_for_torch and not stated.is_for_torch:
+        screen.say(_NO_TORCH, "yellow")
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
-        start = _Start(call, order, session, record, screen)
+        start = _Start(call, order, session, part, record, screen)
         if order.supervised is not None and not order.plan:
             start.supervise(order.supervised)
             return
@@ -239,28 +259,67 @@ def _variables(stated: Sequence[str]) -> dict[str, str]:
     return dict(each.split("=", 1) for each in stated)
 
 
-def _of_order(cluster: Cluster, record: SetupRecord, order: Order, inventory: Path) -> Cluster:
-    """The nodes of --nodes as a cluster, with the variables of --env.
+def _of_order(
+    cluster: Cluster, record: SetupRecord, order: Order, inventory: Path
+) -> tuple[Cluster, SetupRecord]:
+    """The nodes, devices and launcher of the flags as a cluster, with the variables of --env.
 
     Raises:
         UsageError: the flags do not fit the inventory.
+        LaunchError: setup has not prepared this launcher.
     """
     for name, value in order.variables.items():
         if cluster.is_secret(name, value):
             raise UsageError(f"--env: {name} is a secret, which everybody can read in a command")
-        try:
-            load(inventory, env={name: value})
-        except InventoryError as error:
-            why = re.sub(r"^.*?:\d+: (env[^ ]*: )?", "", str(error))
-            raise UsageError(f"--env: {name}: {why}") from error
+        _check_with(inventory, f"--env: {name}", {"env": {name: value}})
     if order.nodes is not None:
-        names = names_among("--nodes", order.nodes, [node.name for node in cluster.nodes])
+        names = [node.name for node in cluster.chosen(order.nodes)]
         heads = [node.name for node in cluster.heads]
         if not (first := next((name for name in heads if name in names), None)):
             words = f"none of them can start a job; name one of {', '.join(heads)}, too"
             raise UsageError(f"--nodes: {words}")
-        cluster, _ = record.part_of(cluster, list(dict.fromkeys((first, *names))))
-    return replace(cluster, env={**cluster.env, **order.variables})
+        cluster, record = record.part_of(cluster, list(dict.fromkeys((first, *names))))
+    if order.devices:
+        record = _on_devices(cluster, record, order.devices)
+    if order.launcher not in (None, record.launcher.kind):
+        cluster, record = _started_by(order.launcher or "", cluster, record, inventory)
+    return replace(cluster, env={**cluster.env, **order.variables}), record
+
+
+def _on_devices(cluster: Cluster, record: SetupRecord, ids: Sequence[int]) -> SetupRecord:
+    for name, there in grouped((name, i) for name, i, _ in record.slots).items():
+        if lacking := {*ids} - {*there}:
+            words = f"{name} has no {runs(lacking)}; setup found {runs(there)} there"
+            raise UsageError(f"--devices: {words}")
+    if cluster.resource_mode == "no-rank-table" and cluster.chief_device not in ids:
+        words = f"{cluster.chief_device} is missing, which resources.chief_device states"
+        raise UsageError(f"--devices: {words}")
+    return replace(record, slots=tuple(slot for slot in record.slots if slot[1] in ids))
+
+
+def _started_by(
+    kind: str, cluster: Cluster, record: SetupRecord, inventory: Path
+) -> tuple[Cluster, SetupRecord]:
+    mode: str = cluster.resource_mode
+    _check_with(
+        inventory, f"--launcher {kind}", {"launcher": {"kind": kind}, "resources": {"mode": mode}}
+    )
+    if LAUNCHERS[kind].traits.ssh_shim:
+        raise LaunchError(
+            f"--launcher {kind}: setup has prepared the nodes for {record.launcher.name} only; "
+            f"state launcher.kind: {kind} in {cluster.source} and run setup"
+        )
+    choice = LauncherChoice(kind, "--launcher states it")
+    return replace(cluster, launcher=kind), replace(record, launcher=choice, launcher_env={})
+
+
+def _check_with(inventory: Path, flag: str, more: Mapping[str, Mapping[str, str]]) -> None:
+    """Check the values of a flag as those of the inventory."""
+    try:
+        load(inventory, more=more)
+    except InventoryError as error:
+        why = re.sub(r"(?m)^.*?:\d+: (env[^ ]*: )?", "", str(error))
+        raise UsageError(f"{flag}: {why}") from error
 
 
 def supervision_limits(
@@ -416,6 +475,8 @@ class _Start(Value):
     order: Order
     session: Session
     record: SetupRecord
+    """Of the nodes, devices and launcher of the job."""
+    whole: SetupRecord
     screen: Screen
     interrupts: Interrupts = field(default_factory=Interrupts)
 
@@ -456,7 +517,8 @@ class _Start(Value):
             grace_s=order.grace_s,
             notes=order.notes,
         )
-        return replace(request, variables=order.variables), found
+        lists = cluster.is_for_torch and bool(order.devices or order.launcher)
+        return replace(request, variables=order.variables, lists_devices=lists), found
 
     def launch(self) -> None:
         """Plan the job, then show the plan, or start the job and detach or follow it.
@@ -466,15 +528,12 @@ class _Start(Value):
             Exit: the exit code is not 0.
         """
         session, screen, run = self.session, self.screen, self.session.run
-        part, record = session.cluster, self.record
-        if self.order.nodes is not None:
-            part, record = record.part_of(part, [node.name for node in part.nodes])
-        request, ready = self.ready(part, record, run.run_id)
-        if record is not self.record:
+        request, ready = self.ready(session.cluster, self.record, run.run_id)
+        if self.record.slots != self.whole.slots:
             from ascendboot.cli.supervise import table_of_setup, with_own_table  # noqa: PLC0415 - as below
 
-            whole = partial(table_of_setup, self.record, session.transports)
-            request = with_own_table(request, self.record, whole)
+            table = partial(table_of_setup, self.whole, session.transports)
+            request = with_own_table(request, self.whole, table)
         plan = plan_launch(request)
         if self.order.plan:
             if self.call.json:
@@ -587,6 +646,7 @@ class _Start(Value):
             session=session,
             job=job,
             record=self.record,
+            whole=self.whole,
             screen=screen,
             ready=self.ready,
             follow=self.follow,

@@ -32,9 +32,9 @@ _RESHARDABLE = ("tensorflow", "torch", "manifest")
 
 
 def load(
-    path: Path, *, with_own_table: bool = True, env: Mapping[str, str] | None = None
+    path: Path, *, with_own_table: bool = True, more: Mapping[str, Mapping[str, str]] | None = None
 ) -> Cluster:
-    """The cluster that the inventory at `path` describes, with more variables in its `env`.
+    """The cluster that the inventory at `path` describes, with `more` values in its sections.
 
     Without its own table `resources.file` is not even read: it may be what is to be written.
 
@@ -43,8 +43,9 @@ def load(
     """
     file = shown(path)
     sheet = read(path, file=file)
-    if env and isinstance(stated := sheet.data.setdefault("env", {}), dict):
-        stated.update(env)
+    for section, values in (more or {}).items():
+        if isinstance(stated := sheet.data.setdefault(section, {}), dict):
+            stated.update(values)
     keys = validate(sheet)
     _report_missing(sheet, keys)
     rules.report_contradictions(sheet, keys)

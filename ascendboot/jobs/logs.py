@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
@@ -29,13 +29,18 @@ _MOST_PLOGS: Final = 3
 """Of each rank; as in `jobs-tails.sh`."""
 
 
-def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[int, ...]:
+def chosen_ranks(
+    job: JobRecord,
+    ranks: str | None,
+    nodes: str | None,
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[int, ...]:
     """Return the ranks that both selections name; None selects all.
 
     Raises:
         UsageError: the job has no such rank or node.
     """
-    on = None if nodes is None else names_among("logs: --node", nodes, job.nodes)
+    on = None if nodes is None else names_among("logs: --node", nodes, job.nodes, groups)
     wanted = None if ranks is None else _ranks(ranks, len(job.ranks))
     return tuple(
         planned.rank

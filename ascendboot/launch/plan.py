@@ -113,6 +113,8 @@ class LaunchRequest(Value, kw_only=True):
     """More variables of every rank."""
     files: tuple[FileWrite, ...] = ()
     """More files for the job's folder on every node."""
+    lists_devices: bool = False
+    """The ranks of a node see only its devices of this job, counted from 0, as PyTorch needs it."""
 
     @property
     def folder(self) -> PurePosixPath:

@@ -119,6 +119,11 @@ def _files(
         )
         files.append((node.name, FileWrite(folder / "ranks", places.encode(), 0o644)))
         files += ((node.name, file) for file in request.files)
+        if request.lists_devices:
+            slots = (request.placement.slots[rank] for rank in request.placement.ranks_on(node))
+            ids = dict.fromkeys(i for slot in slots for i in (slot.device_id, *slot.others))
+            listed = "".join(f"{device_id}\n" for device_id in ids)
+            files.append((node.name, FileWrite(folder / "devices", listed.encode(), 0o644)))
         if request.master_index is not None:
             # The names are those of the vendor's rank-table routing; rank-exec exports them.
             numbers = {"RANK_AFTER_ACC": node_rank, "MASTER_INDEX": request.master_index}

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from ascendboot.model import topology
 from ascendboot.model.files import PRIMARY
+from ascendboot.model.names import names_among
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
 from ascendboot.value import Value, field, replace
 
@@ -385,6 +386,22 @@ class Cluster(Value, kw_only=True, dict=True):
         envs = (self.env, *(node.env for node in self.nodes), *created)
         stated = [item for env in envs for item in env.items()]
         return to_mask([value for name, value in stated if self.is_secret(name, value)])
+
+    def chosen(self, text: str | None, flag: str = "--nodes") -> tuple[Node, ...]:
+        """The nodes that the value of a flag names; None: all.
+
+        Raises:
+            UsageError: it names none, or others.
+        """
+        known = [node.name for node in self.nodes]
+        names = known if text is None else names_among(flag, text, known, self.groups)
+        return tuple(map(self.node, names))
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        """The names of the nodes of each group."""
+        names = sorted({group for node in self.nodes for group in node.groups})
+        return {name: [node.name for node in self.nodes if name in node.groups] for name in names}
 
     def node(self, name: str) -> Node:
         """The node called `name`; KeyError when there is none."""

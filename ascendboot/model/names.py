@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ascendboot.errors import UsageError
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """Outside of brackets."""
+_OPERATOR = re.compile(r"([,!&])(?![^\[]*\])")
+"""As in ClusterShell: joins sets, leaves out, keeps what is in both."""
 
 # ClusterShell is imported where it is used: most jobs have no names to fold.
 
@@ -113,21 +115,45 @@ def expand_list(text: str) -> tuple[str, ...]:
         raise ValueError(f'"{text}": {error}') from error
 
 
-def names_among(flag: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The names that a flag lists, each of them once, in its order.
+def names_among(
+    flag: str, text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]] | None = None
+) -> tuple[str, ...]:
+    """The names in a set such as `a-[1-4],@rack2!a-3`, each once, in its order; `@*` is all.
 
     Raises:
-        UsageError: it lists none, or others than the known ones.
+        UsageError: it has none, or others than the known ones.
+    """
+    names: list[str] = []
+    members = {f"@{group}": of for group, of in {"*": known, **(groups or {})}.items()}
+    parts = _OPERATOR.split(text)
+    try:
+        sets = [expand(part.strip()) if part.strip() else () for part in parts[::2]]
+    except ValueError as error:
+        raise UsageError(f'{flag}: "{text}": {error}') from None
+    if unknown := [word for words in sets for word in words if word not in {*known, *members}]:
+        there = f"{fold(known)}{'; groups: ' if groups else ''}{', '.join(groups or ())}"
+        raise UsageError(f'{flag}: there is no "{fold(unknown)}", only {there}')
+    for operator, words in zip([",", *parts[1::2]], sets, strict=True):
+        named = [name for word in words for name in members.get(word, (word,))]
+        if operator == ",":
+            names += named
+        else:
+            names = [name for name in names if (name in named) is (operator == "&")]
+    if not names:
+        raise UsageError(f'{flag}: "{text}" is no node; there are {fold(known)}')
+    return tuple(dict.fromkeys(names))
+
+
+def id_list(flag: str, text: str) -> tuple[int, ...]:
+    """The device ids in a list such as `0-3,6`, in its order.
+
+    Raises:
+        UsageError: it is none.
     """
     try:
-        names = tuple(dict.fromkeys(expand_list(text)))
+        return tuple(map(int, expand(f"[{text}]")))
     except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from None
-    if unknown := [name for name in names or [text] if name not in known]:
-        raise UsageError(
-            f'{flag}: there is no "{fold(unknown) if names else text}", only {fold(known)}'
-        )
-    return names
+        raise UsageError(f"{flag}: {error}") from error
 
 
 def names_file_here(script: str) -> bool:

@@ -253,7 +253,8 @@ def test_every_generation_has_variables_of_its_own() -> None:
     generations = OnNodes(
         session=session,
         job=cast("Any", None),
-        record=cast("Any", SimpleNamespace(slots=())),
+        record=cast("Any", None),
+        whole=cast("Any", SimpleNamespace(slots=())),
         screen=Screen(json_mode=True),
         ready=cast("Any", None),
         follow=cast("Any", None),

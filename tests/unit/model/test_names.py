@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ascendboot.errors import UsageError
 from ascendboot.model.names import (
     counted,
     expand,
     expand_list,
     fold,
+    names_among,
     parse_span,
     ranks_named,
     runs,
@@ -108,3 +112,34 @@ def test_a_span_as_read(text: str, seconds: float) -> None:
 def test_what_is_no_span(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time such as 90s, 10m, 2h or 1d"):
         parse_span(text)
+
+
+KNOWN, GROUPS = ["a-1", "a-2", "a-3", "b-1"], {"rack1": ["a-1", "a-2"], "rack2": ["a-3"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a-3,a-1, a-3", "a-3 a-1"),
+        ("@*", "a-1 a-2 a-3 b-1"),
+        ("b-1,@rack[1-2]!a-2", "b-1 a-1 a-3"),
+        ("@rack1&a-[2-3]", "a-2"),
+    ],
+)
+def test_a_set_of_nodes(text: str, names: str) -> None:
+    assert " ".join(names_among("--nodes", text, KNOWN, GROUPS)) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a-[1-3!2]", '"a-[1-3!2]": [1-3!2] is not a range; '),
+        ("a-4,c", 'there is no "a-4,c", only a-[1-3],b-1; groups: rack1, rack2'),
+        ("@rack3", 'there is no "@rack3", only '),
+        ("a-1!@*", '"a-1!@*" is no node; there are a-[1-3],b-1'),
+        ("", '"" is no node; '),
+    ],
+)
+def test_what_is_no_set_of_nodes(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"--nodes: {message}")):
+        names_among("--nodes", text, KNOWN, GROUPS)
