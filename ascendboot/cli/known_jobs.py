@@ -13,19 +13,22 @@ from tempfile import TemporaryDirectory
 from ascendboot.cli.session import Session
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
+from ascendboot.facts.device_states import npu_uses
+from ascendboot.facts.query import Answered
 from ascendboot.jobs.logs import fetch_tails
 from ascendboot.jobs.probe import JobProbe, probe_jobs
 from ascendboot.jobs.status import JobStatus, status_of
 from ascendboot.launch.plan import JobRecord, rank_log, read_record, record_folder, record_folders
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import held
-from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.job import JobReport, JobState, NpuUse
 from ascendboot.model.secrets import masked_json
 from ascendboot.state import Run, State
 from ascendboot.supervise.core import Core, OnEvent
 from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Transport
+from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import Value, replace
 
 JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwise the last one"
@@ -106,6 +109,14 @@ def look_at_jobs(
     jobs_folder = jobs[0].record.job_folder.parent
     answers = probe_jobs(transports, jobs_folder, ids, details=details, forks=session.forks)
     return [_found(job, session, transports, {**errors, **answers}) for job in jobs]
+
+
+def npus_of(found: FoundJob) -> dict[str, Mapping[int, NpuUse] | str]:
+    """Query the NPUs of the nodes where ranks run; by node their use, or why it is not known."""
+    hosts = found.session.hosts
+    names = [n.node for n in found.status.nodes if n.alive and n.node in hosts]
+    answers = npu_uses({name: ReadOnly(hosts[name]) for name in names}, forks=found.session.forks)
+    return {n: a.value if isinstance(a, Answered) else a.message for n, a in answers.items()}
 
 
 def supervised_run(state: State, job_id: str = "") -> Run:

@@ -17,6 +17,7 @@ from ascendboot.cli.known_jobs import (
     find_job,
     look_at_jobs,
     now,
+    npus_of,
     status_with_cause,
     supervision,
 )
@@ -36,6 +37,7 @@ SINGLE_ROWS: Final = 16
 _SHOWN_GROUPS: Final = 8
 _LISTED: Final = 20
 _LONGEST_LINE: Final = 160
+_SHOWN_WHOLE: Final = 10
 _GIB: Final = 1 << 30
 _STATES: Final = {
     "T": "stopped by a signal",
@@ -59,9 +61,10 @@ def status(
 ) -> None:
     """Show the state of a job. Read-only.
 
-    For each running rank: the time since its last output, its share of one
-    processor, its memory, and its last line. With more than 16 ranks, similar
-    ranks share one row.
+    For each node: use, memory and temperature of its NPUs, and the lines per
+    second of its ranks. For each running rank: the time since its last output, its
+    share of one processor, its memory, and its last line. With more than 16 ranks,
+    similar ranks share one row.
 
     Without an id: the running job, otherwise the last one that was started from
     this folder.
@@ -77,7 +80,7 @@ def status(
     screen, cluster, stacks_read = call.screen, call.cluster(), None
     with call.session("status", cluster, reads=True) as session:
         found = find_job(session, job, details=True)
-        status_now = status_with_cause(found)
+        status_now = status_with_cause(found).with_npus(npus_of(found))
         if stacks and any(node.alive for node in found.status.nodes):
             stacks_read = read_stacks(
                 found.transports,
@@ -168,7 +171,7 @@ def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
     )
     for line in how_it_ended(report):
         screen.say(f"  {line}")
-    for line in _node_rows(found.nodes, {rank.rank: rank for rank in report.ranks}):
+    for line in node_rows(found.nodes, {rank.rank: rank for rank in report.ranks}):
         screen.say(f"  {line}")
     for row in rank_rows(found.nodes, every=every) if every or is_running else ():
         screen.say(f"    {row}")
@@ -186,15 +189,42 @@ def how_it_ended(report: JobReport) -> list[str]:
     return lines
 
 
-def _node_rows(nodes: Sequence[NodeStatus], ends: dict[int, RankEnd]) -> list[str]:
+def node_rows(nodes: Sequence[NodeStatus], ends: dict[int, RankEnd]) -> list[str]:
     """One row per node; with many nodes, equal ones share a row, smallest groups first."""
-    if len(nodes) <= SINGLE_ROWS:
-        return [f"{node.node}  {_node_words(node, ends, counted=False)}" for node in nodes]
-    groups: dict[str, list[str]] = {}
+    counted = len(nodes) > SINGLE_ROWS
+    groups: dict[str, list[NodeStatus]] = {}
     for node in nodes:
-        groups.setdefault(_node_words(node, ends, counted=True), []).append(node.node)
-    ordered = sorted(groups.items(), key=lambda group: len(group[1]))
-    return [f"{fold(names)}  {words}" for words, names in ordered]
+        words = _node_words(node, ends, counted=counted)
+        groups.setdefault(words if counted else node.node, []).append(node)
+    ordered = sorted(groups.values(), key=len)
+    return _aligned(
+        [
+            (
+                fold(node.node for node in group),
+                *_numbers(group),
+                _node_words(group[0], ends, counted=counted),
+            )
+            for group in ordered
+        ],
+        between="  ",
+    )
+
+
+def _numbers(nodes: Sequence[NodeStatus]) -> tuple[str, str, str, str]:
+    """Use, memory and temperature of the NPUs, and lines per second, as far as they are known."""
+    uses = [use for node in nodes for use in node.npus.values()]
+    percent = [u.utilization_percent for u in uses if u.utilization_percent is not None]
+    celsius = [u.temperature_c for u in uses if u.temperature_c is not None]
+    total_mb = max((use.memory_total_mb for use in uses), default=0)
+    used = _range([use.memory_used_mb / 1024 for use in uses], "{:.0f}".format)
+    paces = [pace for node in nodes if node.alive for pace in node.lines_per_s.values()]
+    busy, hot = _range(percent, "{:.0f}".format), _range(celsius, "{:.0f}".format)
+    return (
+        busy and f"NPU {busy} %",
+        f"{used} of {total_mb / 1024:.0f} GiB" if total_mb else "",
+        hot and f"{hot} °C",
+        f"{sum(paces):.{0 if sum(paces) >= _SHOWN_WHOLE else 1}f} lines/s" if paces else "",
+    )
 
 
 def _node_words(node: NodeStatus, ends: dict[int, RankEnd], *, counted: bool) -> str:
@@ -261,15 +291,21 @@ def rank_rows(nodes: Iterable[NodeStatus], *, every: bool) -> list[str]:
             by_kind.setdefault(rank.kind, []).append(rank)
         groups = sorted(by_kind.values(), key=lambda group: (len(group), group[0].rank))
         groups, more = groups[:_SHOWN_GROUPS], groups[_SHOWN_GROUPS:]
-    cells = [_cells(group, whole=every) for group in groups]
+    rows = _aligned([_cells(group, whole=every) for group in groups])
+    if more:
+        count = sum(map(len, more))
+        rows.append(f"{count} more ranks have {len(more)} other last lines; --lines shows all")
+    return rows
+
+
+def _aligned(cells: Sequence[tuple[str, ...]], *, between: str = " | ") -> list[str]:
+    """Rows of a name, values and a text; columns without any value are left out."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rows = []
     for name, *values, line in cells:
         columns = [v.rjust(w) for v, w in zip(values, widths[1:-1], strict=True) if w]
-        rows.append(f"{'  '.join((name.ljust(widths[0]), *columns))} | {line}".rstrip())
-    if more:
-        count = sum(map(len, more))
-        rows.append(f"{count} more ranks have {len(more)} other last lines; --lines shows all")
+        head = "  ".join((name.ljust(widths[0]), *columns))
+        rows.append(f"{head}{' | ' if columns else between}{line}".rstrip())
     return rows
 
 

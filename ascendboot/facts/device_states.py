@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ascendboot.errors import NotUnderstoodError
+from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.facts import query
 from ascendboot.facts.npus import hccn_tool_answer, npu_smi_output, npu_smi_table
 from ascendboot.facts.parsers import hccn_tool, npu_smi
+from ascendboot.model.job import NpuUse
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, read_script
+from ascendboot.transport.api import Command, Transport, read_script
+from ascendboot.transport.pool import on_each
 from ascendboot.value import Value
 
 CALL_S: Final = 5
@@ -69,7 +71,8 @@ def device_state_queries(
 ) -> dict[str, query.Fact[Any]]:
     """The queries `device_states` (a DeviceState by physical id) and, if wanted, `killed`.
 
-    The question `ILL` adds `words`: the health of all devices as `npu-smi info` shows it.
+    The question `ILL` adds `words` and `uses`: the health and the use of all devices as
+    `npu-smi info` shows them.
 
     They share one run of one script on the host side, which calls the vendor tools one after the
     other. A question that was not reached in `within_s` seconds has no answer.
@@ -90,9 +93,18 @@ def device_state_queries(
     parts: dict[str, Callable[[query.Sections], Any]] = {"device_states": states}
     if ILL in questions:
         parts["words"] = lambda sections: npu_smi.parse_health(*npu_smi_table(sections, "table"))
+        parts["uses"] = lambda sections: npu_smi.parse_use(*npu_smi_table(sections, "table"))
     if with_killed:
         parts["killed"] = lambda sections: parse_killed(sections.text("killed"))
     return {name: _fact(command, parse) for name, parse in parts.items()}
+
+
+def npu_uses(
+    hosts: Mapping[str, Transport], *, forks: int
+) -> dict[str, query.Answer[Mapping[int, NpuUse]] | NodeError]:
+    """The use of all devices by node and physical id, of one call of npu-smi on each node."""
+    facts = device_state_queries((), (ILL,), within_s=2 * CALL_S)
+    return on_each(hosts, lambda name: query.query(hosts[name], facts)["uses"], forks=forks)
 
 
 def _fact(command: Command, parse: Callable[[query.Sections], Any]) -> query.Fact[Any]:

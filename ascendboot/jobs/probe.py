@@ -20,6 +20,7 @@ _FORMS = {
     "last": re.compile(r"rank\.(\d+)\.log (.*)"),
     "loss": re.compile(r"rank\.(\d+)\.log (.*)"),
     "silent": re.compile(r"(-?\d+) rank\.(\d+)\.log"),
+    "pace": re.compile(r"(\d+) (\d+) rank\.(\d+)\.log"),
     "use": re.compile(r"(\d+) (\S) (-?\d+) (\d+) (\d+)"),
 }
 """The forms of the lines about a job, by their first word."""
@@ -51,6 +52,8 @@ class JobProbe(Struct):
     """By rank: the first line with a loss of nan or inf in the end of its log."""
     silent_s: dict[int, float] = field(default_factory=dict)
     """By rank: for how long it has written no output."""
+    lines_per_s: dict[int, float] = field(default_factory=dict)
+    """By rank: of its output within about a minute."""
     loads: dict[int, RankLoad] = field(default_factory=dict)
 
     @property
@@ -150,6 +153,8 @@ def _take(probe: JobProbe, kind: str, words: str) -> bool:
         probe.losses[int(match[1])] = match[2]
     elif kind == "silent":
         probe.silent_s[int(match[2])] = max(0.0, float(match[1]))
+    elif kind == "pace":
+        probe.lines_per_s[int(match[3])] = round(int(match[1]) / max(1, int(match[2])), 2)
     elif kind == "use":
         used_ms, span_ms, memory_kib = map(int, match.groups()[2:])
         share = max(0, used_ms) / max(1, span_ms)

@@ -12,7 +12,7 @@ from ascendboot.jobs.loss import LossWatch
 from ascendboot.jobs.probe import JobProbe, RankLoad
 from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress
 from ascendboot.launch.plan import JobRecord
-from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.job import JobReport, JobState, NpuUse
 from ascendboot.model.secrets import masked
 from ascendboot.value import Value, as_json, field, replace
 
@@ -30,8 +30,14 @@ class NodeStatus(Value, kw_only=True):
     last_lines: Mapping[int, str] = field(default_factory=dict)
     silent_s: Mapping[int, float] = field(default_factory=dict)
     """By rank: for how long it has written no output."""
+    lines_per_s: Mapping[int, float] = field(default_factory=dict)
+    """By rank: of its output within about a minute."""
     loads: Mapping[int, RankLoad] = field(default_factory=dict)
     """By running rank: what it uses."""
+    npus: Mapping[int, NpuUse] = field(default_factory=dict)
+    """By device of the job, where npu-smi was queried and answered."""
+    npu_problem: str = ""
+    """Why the use of its NPUs is not known."""
     problem: str = ""
     """Why it could not be reached; then nothing else is known."""
 
@@ -49,6 +55,18 @@ class JobStatus(Value, kw_only=True):
 
     report: JobReport
     nodes: tuple[NodeStatus, ...]
+
+    def with_npus(self, uses: Mapping[str, Mapping[int, NpuUse] | str]) -> JobStatus:
+        """A copy with the use of the job's NPUs by node, or why it is not known."""
+        nodes = list(self.nodes)
+        for at, node in enumerate(nodes):
+            use = uses.get(node.node, {})
+            if isinstance(use, str):
+                nodes[at] = replace(node, npu_problem=use)
+            else:
+                ids = sorted(rank.device for rank in self.report.ranks if rank.node == node.node)
+                nodes[at] = replace(node, npus={id_: use[id_] for id_ in ids if id_ in use})
+        return replace(self, nodes=tuple(nodes))
 
     @property
     def is_over(self) -> bool:
@@ -197,5 +215,6 @@ def _node_status(job: JobRecord, node: str, probe: JobProbe | NodeError) -> Node
         launcher_alive=probe.launcher_alive if node in job.started_on else None,
         last_lines=dict(sorted(probe.last_lines.items())),
         silent_s=dict(sorted(probe.silent_s.items())),
+        lines_per_s=dict(sorted(probe.lines_per_s.items())),
         loads=dict(sorted(probe.loads.items())),
     )

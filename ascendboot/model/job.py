@@ -27,6 +27,16 @@ class JobState(str, Enum):
     NOT_STARTED = "not_started"
 
 
+class NpuUse(Value, kw_only=True):
+    """How much an NPU is used, as `npu-smi info` shows it; None and a total of 0: not shown."""
+
+    utilization_percent: int | None
+    temperature_c: int | None
+    memory_used_mb: int
+    """Of its HBM, where it has any."""
+    memory_total_mb: int
+
+
 class RankTimes(Value, kw_only=True):
     """When what happened to one rank: ISO 8601, UTC, by the clock of the control machine.
 

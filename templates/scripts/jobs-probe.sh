@@ -5,7 +5,7 @@
 # Prints `process PID JOB_ID` for each process that carries a job's id; for each job `job JOB_ID`,
 # `event …` for each of its events, `alive WHO NUMBER PID` for those that still run; as details
 # `silent SECONDS NAME` since a log was last written, `last NAME TEXT`, `loss NAME TEXT` for a loss of
-# nan or inf in the end of a log, and `use …` (rates in rank-usage.sh); then `end`.
+# nan or inf in the end of a log, `pace LINES SECONDS NAME`, and `use …` (rates in rank-usage.sh); then `end`.
 jobs=$1 details=$2; shift 2
 # shellcheck source=templates/scripts/processes.sh
 . processes.sh
@@ -24,6 +24,20 @@ print_job() {
   done <"$1/events"
 }
 
+# print_pace LOG: the lines of the last minute at most, by the marks: what size the log had when.
+print_pace() {
+  local at size from='' since part
+  while read -r at size _; do
+    [[ "$at $size" =~ ^[0-9]+\.[0-9]+\ [0-9]+$ ]] || continue
+    from=$size since=${at%.*}
+    [ $((now - since)) -gt 60 ] || break
+  done < <(tail -n 13 -- "${1%.log}.marks" 2>/dev/null)
+  [ -n "$from" ] && size=$(stat -c %s -- "$1") && [ "$size" -ge "$from" ] || return 0
+  part=$((size - from < 65536 ? size - from : 65536))
+  printf 'pace %s %s %s\n' $((part ? $(tail -c "$part" -- "$1" | wc -l) * (size - from) / part : 0)) \
+    $((now > since ? now - since : 1)) "${1##*/}"
+}
+
 print_last_lines() {
   local name line now log
   now=$(date +%s)
@@ -36,6 +50,7 @@ print_last_lines() {
     printf 'last %s %s\n' "${log##*/}" "${line:0:400}"
     line=$(tail -c 65536 -- "$log" | tr '\0\r' '\n' | LC_ALL=C grep -aim 1 -E 'loss.{0,24}(nan|inf)')
     [ -z "$line" ] || printf 'loss %s %s\n' "${log##*/}" "${line:0:1000}"
+    print_pace "$log"
   done
 }
 

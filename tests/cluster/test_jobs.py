@@ -170,7 +170,12 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
     text = operator.call("status", "--lines").out
     row = r"    lab-[12]:(\d) +\d+ s ago +\d+ % +\d+ MiB \| ready\n"
     assert re.findall(row, text) == ["0", "1", "2", "3"], text
-    assert "  lab-1  ranks 0-1 alive, launcher alive\n" in text
+    numbers = r"NPU \d+( - \d+)? %  41 of 64 GiB  57 - 58 °C  [0-9.]+ lines/s"
+    assert re.search(rf"  lab-1  {numbers} \| ranks 0-1 alive, launcher alive\n", text)
+    assert [[*n["npus"], *n["lines_per_s"]] for n in running["nodes"]] == [
+        ["0", "1", "0", "1"],
+        ["0", "1", "2", "3"],
+    ]
 
     listed = operator.call("jobs", "--json", exits=0).json["jobs"][0]
     assert (listed["job_id"], listed["state"], listed["exit_code"]) == (job_id, "running", None)

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from ascendboot.errors import ToolError
 from ascendboot.facts.parsers.base import Line, ToolBusyError, lines_of, some_lines
+from ascendboot.model.job import NpuUse
 from ascendboot.value import Value
 
 _DEVICE_IN_USE = re.compile(r"dcmi mod\w+ initialized? failed, because the device is used")
@@ -124,6 +125,8 @@ _NPU = re.compile(r"\| ([0-9]+)\s+(?![0-9]+\s*\|)[^\s|]")
 _ONE_ID = re.compile(r"\| NPU ID \| Name ")
 _NPU_OF_ONE_ID = re.compile(r"\| ([0-9]+)\s*\| \S")
 _ROW = re.compile(r"\| ([0-9]+)(?:\s+([0-9]+))?\s*\| ([0-9]+)\s*\|.*\|")
+_CELSIUS = re.compile(r"\| \S+\s+(-?[0-9]{1,3})\s[^|]*\|\s*$")
+_PERCENT = re.compile(r"\| ([0-9]{1,3})\s[^|]*\|\s*$")
 _USAGE = re.compile(r"\b([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*\|\s*$")
 _FRAME = re.compile(r"[+=-]+|\| No running processes found in NPU [0-9]+\s*\|")
 _LAST_FRAME = re.compile(r"\+(?:=+\+){2,}")
@@ -149,14 +152,13 @@ class NpuTable(Value):
 
 
 class _Chip(Value):
-    """One NPU: the tool's ids, the physical id (None: unknown), its health and memory."""
+    """One NPU: the tool's ids, the physical id (None: unknown), its health and use."""
 
     npu: int
     chip: int
     device_id: int | None
     health: str
-    free_mb: int | None
-    """None: the table shows no memory."""
+    use: NpuUse
 
 
 def parse_table(text: str, device_ids: DeviceIds = _NONE) -> NpuTable:
@@ -183,8 +185,15 @@ def parse_health(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, str]:
 def parse_free_memory(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, int]:
     """The free memory in MB by the ids of `NpuTable.device_ids`, of devices that show theirs."""
     chips, _ = _table(text, device_ids)
-    free = ((device_id, chip.free_mb) for device_id, chip in _devices(chips).items())
-    return {device_id: mb for device_id, mb in free if mb is not None}
+    uses = {device_id: chip.use for device_id, chip in _devices(chips).items()}
+    shown = {device_id: use for device_id, use in uses.items() if use.memory_total_mb}
+    return {i: use.memory_total_mb - use.memory_used_mb for i, use in shown.items()}
+
+
+def parse_use(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, NpuUse]:
+    """How much each device is used, by the ids of `NpuTable.device_ids`."""
+    chips, _ = _table(text, device_ids)
+    return {device_id: chip.use for device_id, chip in _devices(chips).items()}
 
 
 def _table(text: str, device_ids: DeviceIds) -> tuple[list[_Chip], Sequence[Line] | None]:
@@ -213,19 +222,27 @@ def _chips(rows: Sequence[str], device_ids: DeviceIds) -> Iterator[_Chip]:
             if found := _NPU_OF_ONE_ID.match(row):
                 npu = int(found[1])
                 device_id = _physical(npu, 0, device_ids)
-                yield _Chip(npu, 0, device_id, _cell(row, 2), _free_mb(below))
+                yield _Chip(npu, 0, device_id, _cell(row, 2), _use(row, below))
         elif found := _NPU.match(row):
             npu, above = int(found[1]), row
         elif found := _CHIP.match(row):
             chip = int(found[1])
             device_id = int(found[2]) if found[2] else _physical(npu, chip, device_ids)
-            yield _Chip(npu, chip, device_id, _cell(above or row, 1), _free_mb(row))
+            yield _Chip(npu, chip, device_id, _cell(above or row, 1), _use(above, row))
 
 
-def _free_mb(row: str) -> int | None:
-    """The free memory in a row that ends with `used / total`; HBM, which HCCL uses, is last."""
-    match = _USAGE.search(row)
-    return int(match[2]) - int(match[1]) if match and int(match[2]) else None
+def _use(above: str, row: str) -> NpuUse:
+    """The use in the last cells of two rows: `watts celsius …` and `percent … used / total`.
+
+    The last pair is the HBM, which HCCL uses. What does not exist is shown as `-` or NA.
+    """
+    celsius, percent, usage = _CELSIUS.search(above), _PERCENT.search(row), _USAGE.search(row)
+    return NpuUse(
+        utilization_percent=int(percent[1]) if percent else None,
+        temperature_c=int(celsius[1]) if celsius else None,
+        memory_used_mb=int(usage[1]) if usage else 0,
+        memory_total_mb=int(usage[2]) if usage else 0,
+    )
 
 
 def _physical(npu: int, chip: int, device_ids: DeviceIds) -> int | None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.cli.status import how_it_ended, rank_rows
+from ascendboot.cli.status import how_it_ended, node_rows, rank_rows
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.status import NodeStatus
-from ascendboot.model.job import CauseKind, FirstFailure, JobCause
+from ascendboot.model.job import CauseKind, FirstFailure, JobCause, NpuUse
 from ascendboot.value import replace
 from tests.unit.checks.collective.ranks import report
 from tests.unit.cli.calls import called
@@ -79,6 +79,36 @@ def test_a_finished_job_shows_its_last_lines_on_request() -> None:
     over = NodeStatus(node="a", ranks=(0, 1), last_lines={0: "bye", 1: ""})
     assert rank_rows([over], every=False) == []
     assert rank_rows([over], every=True) == ["a:0 | bye", "a:1 |"]
+
+
+def use(percent: int | None, celsius: int = 50) -> NpuUse:
+    return NpuUse(
+        utilization_percent=percent,
+        temperature_c=celsius,
+        memory_used_mb=(percent or 0) << 10,
+        memory_total_mb=64 << 10,
+    )
+
+
+def test_the_numbers_of_nodes_stand_in_columns() -> None:
+    pace = {0: 7.5, 1: 4.0}
+    nodes = [
+        replace(node(1, range(2)), npus={0: use(9), 1: use(97, 61)}, lines_per_s=pace),
+        replace(node(12, range(2, 4)), npus={3: use(None)}),
+        NodeStatus(node="b", ranks=(4,), problem="off"),
+    ]
+    ends = {end.rank: end for end in report().ranks}
+    assert node_rows(nodes, ends) == [
+        "atlas-1   NPU 9 - 97 %  9 - 97 of 64 GiB  50 - 61 °C  12 lines/s | ranks 0-1 alive",
+        "atlas-12                     0 of 64 GiB       50 °C             | ranks 2-3 alive",
+        "b                                                                | unreachable",
+    ]
+    assert node_rows(nodes[2:], ends) == ["b  unreachable"]
+    many = [replace(nodes[0], node=f"c-{n}") for n in range(17)]
+    assert node_rows([*many, nodes[2]], ends) == [
+        "b                                                                 | unreachable",
+        "c-[0-16]  NPU 9 - 97 %  9 - 97 of 64 GiB  50 - 61 °C  196 lines/s | all 2 ranks alive",
+    ]
 
 
 FIRST = FirstFailure(rank=1, node="atlas-2", device=4, exit_code=3, signal=None, message="", log="")

@@ -11,7 +11,9 @@ from ascendboot.facts.parsers.npu_smi import (
     parse_free_memory,
     parse_health,
     parse_table,
+    parse_use,
 )
+from ascendboot.model.job import NpuUse
 
 DATA = Path(__file__).parents[2] / "data/npu-smi-info"
 
@@ -85,3 +87,42 @@ def test_devices_without_a_total_show_no_free_memory() -> None:
     assert parse_free_memory(
         recorded("A2-24.1/usual").replace("3389 / 65536", "0    / 0    ", 1)
     ) == {1: 62147}
+
+
+def use(percent: int | None, celsius: int | None, used_mb: int, total_mb: int) -> NpuUse:
+    return NpuUse(
+        utilization_percent=percent,
+        temperature_c=celsius,
+        memory_used_mb=used_mb,
+        memory_total_mb=total_mb,
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "device_id", "seen"),
+    [
+        ("A2-24.1/usual", 1, use(0, 48, 3389, 65536)),
+        ("A3-25.3.rc1/busy", 5, use(0, 29, 61795, 65536)),
+        ("950-26.0/usual", 0, use(0, 56, 4439, 86016)),
+    ],
+)
+def test_the_use_of_each_device(case: str, device_id: int, seen: NpuUse) -> None:
+    assert parse_use(recorded(case))[device_id] == seen
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seen"),
+    [
+        (
+            "280.1       61 ",
+            "97          0    / 0          62308/ 65536",
+            use(97, 61, 62308, 65536),
+        ),
+        ("-           - ", "NA          0    / 0          0    / 0    ", use(None, None, 0, 0)),
+        ("14.1        -2 ", "3           1850 / 21527 ", use(3, -2, 1850, 21527)),  # of 310P
+    ],
+)
+def test_what_does_not_exist_is_no_number(first: str, second: str, seen: NpuUse) -> None:
+    text = recorded("A2-24.1/usual").replace("91.5        48 ", first, 1)
+    text = text.replace("0           0    / 0          3389 / 65536", second, 1)
+    assert parse_use(text) == {0: seen, 1: use(0, 48, 3389, 65536)}

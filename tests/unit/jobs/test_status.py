@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from time import time
 
 import pytest
 
@@ -28,6 +29,7 @@ from ascendboot.transport.api import Effect
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport
+from tests.here import Here
 from tests.unit.launch.request import BASE, REQUEST
 
 STARTED = "2026-01-02T03:04:05.000+00:00"
@@ -72,6 +74,8 @@ silent 5 rank.0.log
 silent -1 rank.1.log
 last rank.1.log\x20
 loss rank.0.log step 6 loss: nan
+pace 90 60 rank.0.log
+pace 0 0 rank.1.log
 use 0 D 495 500 2048
 end
 """
@@ -88,10 +92,38 @@ def test_what_a_node_says() -> None:
             last_lines={0: "step 7 of 9", 1: ""},
             losses={0: "step 6 loss: nan"},
             silent_s={0: 5.0, 1: 0.0},
+            lines_per_s={0: 1.5, 1: 0.0},
             loads={0: RankLoad("D", 99.0, 2 << 20)},
         ),
         "job-2": JobProbe(),
     }
+
+
+@pytest.mark.parametrize(
+    ("marks", "pace"),
+    [
+        ([(-100, 0), (-40, 4), (-20, 8)], 0.1),  # four lines of four bytes each in 40 s
+        ([(-300, 0), (-200, 20)], 0.0),
+        ([(-10, 0), (-5, 12)], 0.5),
+        (["5; x 0", (-20, 0)], 0.25),
+        ([], None),
+    ],
+)
+def test_the_pace_is_that_of_the_last_minute(
+    tmp_path: Path, marks: list[tuple[int, int] | str], pace: float | None
+) -> None:
+    folder = tmp_path / "jobs/j"
+    folder.mkdir(parents=True)
+    (folder / "events").touch()
+    (folder / "rank.3.log").write_text("abc\n" * 5)
+    lines = [m if isinstance(m, str) else f"{time() + m[0]:.6f} {m[1]} 0 0" for m in marks]
+    (folder / "rank.3.marks").write_text("\n".join([*lines, ""]))
+    here = FakeTransport("a", rules=[Here(tmp_path)])
+    found = probe_jobs({"a": here}, PurePosixPath(tmp_path, "jobs"), ["j"], details=True, forks=1)[
+        "a"
+    ]
+    assert isinstance(found, dict)
+    assert found["j"].lines_per_s == pytest.approx({} if pace is None else {3: pace}, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +270,9 @@ def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
             "launcher_alive": None,
             "last_lines": {},
             "silent_s": {},
+            "lines_per_s": {},
+            "npus": {},
+            "npu_problem": "",
             "loads": {},
             "problem": "off",
         },
@@ -249,6 +284,9 @@ def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
             "launcher_alive": None,
             "last_lines": {"2": "step 7"},
             "silent_s": {"2": 5.0},
+            "lines_per_s": {},
+            "npus": {},
+            "npu_problem": "",
             "loads": {"2": {"state": "S", "cpu_percent": 99.5, "memory_bytes": 4096}},
             "problem": "",
         },

@@ -71,6 +71,7 @@ class Node:
             "PATH": f"{self.fakes}:{os.environ['PATH']}",
             "ASCENDBOOT_LAB_WORLD": str(self.world),
             "ASCENDBOOT_LAB_CONF": str(self.world / "hccn.conf"),
+            "ASCENDBOOT_LAB_PROC": str(self.world / "proc"),
             "FAKES": str(self.fakes),
         }
         done = subprocess.run(
@@ -324,6 +325,17 @@ def test_the_table_is_drawn_as_recorded(node: Node) -> None:
     ]
     processes = lines.index(recorded[-4])
     assert lines[processes - 1 : processes + 4] == recorded[-5:]
+
+
+def test_an_npu_works_while_a_rank_has_it(node: Node) -> None:
+    idle = npu_smi.parse_use(understood(node))
+    rank = node.world / "proc/77/environ"
+    rank.parent.mkdir(parents=True)
+    rank.write_bytes(b"RANK=1\0DEVICE_ID=1\0HOME=/\0")
+    busy = npu_smi.parse_use(understood(node))
+    assert [npu for npu in idle if busy[npu] != idle[npu]] == [1]
+    assert (busy[1].utilization_percent or 0) >= 80
+    assert (busy[1].temperature_c, busy[1].memory_used_mb) == (58, 41912)
 
 
 def test_health_is_shown_as_recorded(node: Node) -> None:
