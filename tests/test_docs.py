@@ -25,7 +25,6 @@ COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
 PAGES = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"]
 TASKS = namespace()
 ARGUMENTS = {name: TASKS[name].get_arguments() for name in TASKS.task_names}
-"""Asked for once: Invoke gives out the help of each a single time."""
 NO_FINDINGS = {
     *("all-pairs", "not-queried", "not-understood", "no-rank-table", "rank-table", "root-info"),
     *("rec-sdk-tf", "dist-info", "egg-info"),

@@ -20,6 +20,7 @@ _MOST_NOTES = 20
 @verb(
     positional=[],
     iterable=["path"],
+    bare="path",
     help={
         "path": "A file or folder with logs; also without the flag. Default: the folder of --job",
         "job": "A job that was started from here, by its id: its logs, ranks and clocks",

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
-from itertools import pairwise
+from itertools import groupby
 from typing import Any, Final
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.executor import Executor
-from invoke.parser.context import ParserContext
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext, to_flag
+from invoke.parser.parser import Parser, ParseResult
 from invoke.program import Program
+from invoke.util import helpline
 
 from ascendboot import __version__
 from ascendboot.cli.common import INTERRUPTED, end_at_ctrl_c, end_at_ctrl_c_with, exit_with
+from ascendboot.cli.completion import PLACES, VERBS
 from ascendboot.console.streams import lost_document, write_plainly
 from ascendboot.errors import LaunchError, UsageError
 
-_UNKNOWN: Final = re.compile(r"No idea what '(.+)' is!")
 _NO_COMMANDS: Final = "it applies to commands that Invoke runs, and ascendboot runs none with it"
 _REFUSED: Final = {
     "dry": "the verb would still run; to preview changes, put --plan after a verb that has it: "
@@ -44,8 +50,39 @@ _NOT_BEHIND: Final = dict.fromkeys(
     "Invoke reads it only before the verb; move it there, or leave it out",
 )
 """Flags of Invoke that work only without a verb, or before it."""
-_WITH_WORDS: Final = ("train", "exec", "export.volcano", "export.sbatch")
+_WITH_WORDS: Final = {
+    "train": ("[-- ARGS]", "train main.py -- --steps 100"),
+    "exec": ("-- COMMAND", "exec -- npu-smi info"),
+    "export.volcano": ("[-- ARGS]", "export.volcano main.py --image I -- --steps 100"),
+    "export.sbatch": ("[-- ARGS]", "export.sbatch main.py -- --steps 100"),
+}
+"""Verbs that accept words after --: how their usage shows them, and an example."""
 _FORMATS: Final = ("flat", "nested", "json")
+_VALUES: Final = {
+    **dict.fromkeys(("count", "elastic", "forks", "max-restarts", "max-retry", "min-nodes"), "N"),
+    **dict.fromkeys(("milliseconds", "seconds", "tail", "times"), "N"),
+    **dict.fromkeys(("hang-timeout", "since", "stable-for", "timeout"), "TIME"),
+    **dict.fromkeys(("inventory", "metrics", "output", "rank-table", "table"), "FILE"),
+    "env": "NAME=VALUE",
+    "floor": "GBPS",
+    "grace": "SECONDS",
+    "grep": "PATTERN",
+    "hccn-conf": "HOST=FILE",
+    "level": "quick|full",
+    "network": "A,B",
+    "on-event": "TARGET",
+    "on-hang": "tell|stop",
+    "resume": "JOB",
+    "skip-checks": "ID,...",
+    "to": "GENERATION",
+}
+"""How help shows the value of a flag; by default as the name of the flag."""
+_WITHOUT_VERB: Final = (
+    ("-h, --help [VERB]", "Show this text, or usage, flags and examples of a verb"),
+    ("-l, --list [GROUP]", "List the verbs, or those of a group, such as lab"),
+    ("-V, --version", "Show the version"),
+    ("--print-completion-script SHELL", "Print what completes words in bash, zsh or fish"),
+)
 
 
 class CarefulExecutor(Executor):
@@ -77,17 +114,22 @@ class CarefulProgram(Program):
 
     def parse_core_args(self) -> None:
         """Parse Invoke's flags before the verb."""
-        with _numbers():
+        with _plain_errors(), self._wrong_use():
             super().parse_core_args()
 
     def parse_tasks(self) -> None:
-        """Parse the verbs with their flags.
+        """Parse the verb with its flags.
 
         Raises:
-            Exit: a flag, or an argument after `--`, would be ignored.
+            Exit: they are not understood, or a flag or argument would be ignored.
         """
-        with _numbers(), self._remedies():
+        with _plain_errors(), self._wrong_use():
+            self._help_first(self.core.unparsed)
             super().parse_tasks()
+        if len(self.tasks) > 1:
+            one, two, *_ = (str(verb.name) for verb in self.tasks)
+            words = f"{one}, {two}: two verbs in one line; call them one after the other"
+            _refuse(f"{words}: {self._own_name} {one} && {self._own_name} {two}", ())
         if not self.tasks:
             return
         behind = {name for name, arg in self.core_via_tasks.args.items() if arg.got_value}
@@ -99,47 +141,80 @@ class CarefulProgram(Program):
         for name, why in (_REFUSED | _NOT_BEHIND).items():
             if name in behind | useless or (name in _REFUSED and name in given):
                 _refuse(f"--{name}: not accepted: {why}", self.tasks)
-        if self.core.remainder and not any(verb.name in _WITH_WORDS for verb in self.tasks):
+        if self.core.remainder and self.tasks[0].name not in _WITH_WORDS:
             _refuse(
                 f"-- {self.core.remainder}: not accepted: only {', '.join(_WITH_WORDS)} take "
                 "words after --; leave out --",
                 self.tasks,
             )
 
+    def _make_parser(self) -> Parser:
+        bare = {n: getattr(self.collection[n], "bare", None) for n in self.collection.task_names}
+        return _Parser(bare, initial=self.initial_context, contexts=self.collection.to_contexts())
+
+    def _help_first(self, words: list[str]) -> None:
+        """Read `help VERB` and `VERB … --help` as `--help VERB`.
+
+        Otherwise Invoke would use `--help` as the value of the verb's first argument.
+        """
+        if words[:1] == ["help"]:
+            verb: str | bool = words[1] if len(words) > 1 else True
+        elif words and not words[0].startswith("-") and {"--help", "-h"} & set(words[1:]):
+            verb = words[0]
+        else:
+            return
+        self.args["help"].set_value(verb, cast=False)
+        words.clear()
+
     @contextmanager
-    def _remedies(self) -> Iterator[None]:
-        """Add a remedy to Invoke's messages about unknown or missing words."""
+    def _wrong_use(self) -> Iterator[None]:
+        """Say in plain words what Invoke did not understand, and exit with 2."""
         try:
             yield
         except ParseError as error:
-            verb = error.context.name if error.context else None
-            word = _UNKNOWN.fullmatch(str(error))
-            known = error.context.flags if error.context and verb else self.collection.task_names
-            near = get_close_matches(word[1], known, 1) if word else []
-            if word and verb == "train" and self._lacks_dashes():
-                sys.stderr.write(AFTER_DASHES)
-                if not near:
-                    raise
-            remedy = f"{self.called_as} {verb} --help shows its flags"
-            if near:
-                remedy = f"did you mean {near[0]}?"
-            elif not verb:
-                remedy = f"{self.called_as} --list shows the verbs"
-            raise ParseError(f"{str(error).rstrip('!')}; {remedy}", error.context) from error
+            raise Exit(self._explained(error), code=UsageError.exit_code) from error
+        except ValueError as error:
+            words = f"--list-depth, --command-timeout: not a whole number ({error})"
+            raise Exit(f"{words}; leave the flag out", code=UsageError.exit_code) from error
+        except Exit as end:
+            if end.message and end.code == 1:
+                raise Exit(end.message, code=UsageError.exit_code) from end
+            raise
 
-    def _lacks_dashes(self) -> bool:
-        """Whether the unknown word may be an argument of the script."""
-        words = self.argv[1:]
-        return words[0] == "train" and len(words) > len(_TRAIN_SCRIPT) and "--" not in words
+    def _explained(self, error: ParseError) -> str:
+        """Return the message for an error of Invoke's parser, with a remedy."""
+        context, words = error.context, str(error).rstrip("!")
+        verb = context.name if context else None
+        remedy = f"{self._own_name} help {f'{verb} shows its flags' if verb else 'shows all verbs'}"
+        if missing := context.missing_positional_args if context else []:
+            words = " and ".join(f"no {argument.name}" for argument in missing)
+            remedy = f"usage: {self._usage(str(verb))}"
+        elif valueless := re.match(r"Flag <Argument: ([\w-]+)", words):
+            words = f"{to_flag(valueless[1])}: has no value"
+        elif unknown := re.fullmatch(r"No idea what ['\"](.*)['\"] is", words):
+            known = context.flags if context and verb else self.collection.task_names
+            near = get_close_matches(unknown[1], known, 1)
+            no_such = "no such flag" if unknown[1].startswith("-") else "no such verb"
+            bare = verb and no_such == "no such verb"
+            words = f"{unknown[1]}: {'one word too many' if bare else no_such}"
+            remedy = f"did you mean {near[0]}?" if near else remedy
+            if verb in _WITH_WORDS and "--" not in self.argv:
+                dashes = f"put words of a script or command after --: {_WITH_WORDS[verb][1]}"
+                remedy = f"{remedy} Or {dashes}" if near else dashes
+        return f"{verb}: {words}; {remedy}" if verb else f"{words}; {remedy}"
 
     def parse_core(self, argv: list[str] | None) -> None:
-        """Parse Invoke's flags; some of them, such as --help, are handled at once."""
-        with _written():
+        """Parse Invoke's flags; some of them, such as --version, are handled at once."""
+        with _written(), self._wrong_use():
             super().parse_core(argv)
 
     def parse_cleanup(self) -> None:
         """Handle flags without a verb, such as --list."""
-        with _written():
+        wanted = self.args["help"]
+        with _written(), self._wrong_use():
+            if wanted.value in self.collection.collections:
+                self.args["list"].set_value(wanted.value)
+                wanted.set_value(None, cast=False)
             super().parse_cleanup()
 
     def list_tasks(self) -> None:
@@ -154,10 +229,151 @@ class CarefulProgram(Program):
             )
         super().list_tasks()
 
-    def print_columns(self, tuples: Iterable[tuple[str, str | None]]) -> None:
-        """Print flags or verbs with their help, without refused flags."""
-        refused = tuple(f"--{name}" for name in _REFUSED)
-        super().print_columns([r for r in tuples if not r[0].partition("=")[0].endswith(refused)])
+    def list_flat(self) -> None:
+        """List the verbs under their headings."""
+        if self.list_depth:
+            super().list_flat()
+            return
+        names = self.collection.task_names
+        for title, places in VERBS.items():
+            wanted = [p for p in places if self.list_root in (None, p)]
+            found = [n for p in wanted for n in names if n.partition(".")[0] == p]
+            _print_rows(title, [(name, helpline(self.collection[name]) or "") for name in found])
+
+    def print_help(self) -> None:
+        """Print the verbs, and the flags without a verb."""
+        name = self._own_name
+        sys.stdout.write(f"Usage: {name} VERB [OPTIONS]\n       {name} help VERB\n")
+        self.list_flat()
+        _print_rows("Options without a verb", _WITHOUT_VERB)
+
+    def print_task_help(self, name: str) -> None:
+        """Print usage, text and flags of a verb."""
+        task, context = self.collection[name], self.parser.contexts[name]
+        usage = textwrap.fill(f"Usage: {self._usage(name)}", _width(), subsequent_indent=" " * 4)
+        text = re.sub(r"\binvoke (?=[a-z])", f"{self._own_name} ", inspect.getdoc(task) or "")
+        sys.stdout.write("\n".join((usage, "", *_fitted(text))).rstrip() + "\n")
+        rows = [(_value_of(flag), flag.help or "") for flag in context.positional_args]
+        _print_rows("Arguments", rows)
+        flags = {to_flag(f.name): f for f in context.flags.values() if not f.positional}
+        groups: Mapping[str, Sequence[str]] = getattr(task, "groups", {})
+        last = ("--inventory", "--forks", "--json")
+        taken = {*last, *(f"--{name}" for names in groups.values() for name in names)}
+        _print_rows("Options", [_flag_row(flag) for n, flag in flags.items() if n not in taken])
+        for title, names in groups.items():
+            _print_rows(title, [_flag_row(flags[f"--{n}"]) for n in names])
+        help_row = ("-h, --help", "Show this text")
+        _print_rows("Common", [*(_flag_row(flags[n]) for n in last if n in flags), help_row])
+
+    @property
+    def _own_name(self) -> str:
+        """The name by which it is called: ascendboot, or invoke in a checkout."""
+        return re.sub(r"[\[\]]", "", self.binary)
+
+    def _usage(self, verb: str) -> str:
+        context = self.parser.contexts[verb]
+        words = [_value_of(argument) for argument in context.positional_args]
+        if bare := getattr(self.collection[verb], "bare", None):
+            flag = context.flags[to_flag(bare)]
+            words.append(f"[{bare.upper()}{'...' if flag.kind is list else ''}]")
+        after, _ = _WITH_WORDS.get(verb, ("", ""))
+        return " ".join(filter(None, (self._own_name, verb, "[OPTIONS]", *words, after)))
+
+
+class _Parser(Parser):
+    """Reads words without a flag as values of a verb's `bare` flag; refuses a flag given twice."""
+
+    def __init__(self, bare: Mapping[str, str | None], **options: Any) -> None:  # noqa: ANN401 - Invoke's
+        super().__init__(**options)
+        self.bare = bare
+
+    def parse_argv(self, argv: list[str]) -> ParseResult:
+        if not argv or argv[0] not in self.contexts:
+            return super().parse_argv(argv)
+        context, bare = self.contexts[argv[0]], self.bare.get(argv[0])
+        words, given, waits = argv[:1], [], False
+        for word in argv[1:]:
+            name = word.partition("=")[0]
+            name = context.inverse_flags.get(name, name)
+            if name in context.flags:
+                given.append(context.flags[name])
+                waits = given[-1].takes_value and not given[-1].optional and "=" not in word
+            elif waits:
+                waits = False
+            elif bare and not word.startswith("-") and word not in self.contexts:
+                given.append(context.flags[to_flag(bare)])
+                words.append(to_flag(bare))
+            words.append(word)
+        for flag in given:
+            if flag.kind is not list and given.count(flag) > 1:
+                raise ParseError(f"{to_flag(str(flag.name))}: given more than once", context)
+        return super().parse_argv(words)
+
+
+_NARROW: Final = 60
+"""In fewer columns the text of a flag stands below it."""
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size().columns, 30), 100)
+
+
+def _print_rows(title: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Print flags or verbs with their help, wrapped to the terminal."""
+    if not (found := list(rows)):
+        return
+    width = _width()
+    widest = max(len(name) for name, _ in found) + 4
+    column = " " * (min(widest, 30) if width >= _NARROW else 10)
+    sys.stdout.write(f"\n{title}:\n")
+    for name, text in found:
+        first = f"  {name}".ljust(len(column))
+        if not first.endswith("  "):
+            sys.stdout.write(f"{first.rstrip()}\n")
+            first = column
+        lines = textwrap.wrap(
+            text,
+            width,
+            initial_indent=first,
+            subsequent_indent=column,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        sys.stdout.write("".join(f"{line}\n" for line in lines or [first.rstrip()]))
+
+
+def _value_of(flag: Argument) -> str:
+    name = to_flag(str(flag.name)).lstrip("-")
+    is_number = isinstance(flag.default, str) and flag.default.isdecimal()
+    return _VALUES.get(name) or ("N" if is_number else name.rpartition("-")[2].upper())
+
+
+def _flag_row(flag: Argument) -> tuple[str, str]:
+    """Return how help shows a flag, and its text with the default."""
+    words, name = str(flag.help or ""), to_flag(flag.names[0])
+    short = next((f"-{n}, " for n in flag.names if len(n) == 1), "    ")
+    if flag.kind is bool:
+        return f"{short}{f'--[no-]{name[2:]}' if flag.default is True else name}", words
+    if flag.default and isinstance(flag.default, str) and "efault" not in words:
+        words += f". Default: {flag.default}"
+    return f"{short}{name}{'[={}]' if flag.optional else ' {}'}".format(_value_of(flag)), words
+
+
+def _fitted(text: str) -> Iterator[str]:
+    """Yield the lines of a docstring: prose is filled, a note that does not fit stands below."""
+    for paragraph in text.split("\n\n"):
+        for is_prose, lines in groupby(paragraph.splitlines(), lambda line: not line[:1].isspace()):
+            if is_prose:
+                yield from textwrap.wrap(" ".join(lines), _width(), break_on_hyphens=False)
+                continue
+            for line in lines:
+                example, _, note = line.strip().partition("  ")
+                if note and len(line) > _width():
+                    yield f"  {example}"
+                    yield f"    {note.strip()}"
+                else:
+                    yield line
+        yield ""
 
 
 def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
@@ -166,17 +382,6 @@ def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
     code = (LaunchError if starts_jobs else UsageError).exit_code
     with _plain_errors():
         raise exit_with(words, code, json=wants_json)
-
-
-@contextmanager
-def _numbers() -> Iterator[None]:
-    """Replace Invoke's traceback for a value that is not a number by a message."""
-    try:
-        yield
-    except ValueError as error:
-        raise ParseError(
-            f"--list-depth, --command-timeout: not a whole number ({error}); leave the flag out"
-        ) from error
 
 
 @contextmanager
@@ -207,20 +412,10 @@ def _plain_errors() -> Iterator[None]:
         raise Exit(code=end.code) from end
 
 
-_VERBS = {"setup": "setup", "check": "setup"} | {
-    name: name for name in ("train", "status", "logs", "stop", "reset", "doctor", "exec")
-}
-_VERBS |= {"report": "report_file", "jobs": "status"}
-_VERBS |= dict.fromkeys(("quarantine", "release", "resize", "events"), "operate")
-"""The module of each verb."""
-_GROUPS = {name: (name, "collection") for name in ("export", "lab", "ranktable", "topology")}
-_GROUPS["import"] = ("export", "imports")
 _ONLY_TELL = {
-    *("--list", "-l", "--help", "-h", "--version", "-V"),
+    *("--list", "-l", "--help", "-h", "--version", "-V", "help"),
     *("--complete", "--print-completion-script"),
 }
-_TRAIN_SCRIPT = ("train", "main.py")
-AFTER_DASHES = "train: put arguments of the script after --: train main.py -- --steps 100\n"
 
 
 def prepare(words: Sequence[str]) -> None:
@@ -235,7 +430,8 @@ def prepare(words: Sequence[str]) -> None:
         if getattr(sys, name) is None:
             way = os.O_WRONLY if name == "stderr" else os.O_RDONLY
             setattr(sys, name, open(os.open(os.devnull, way), mode))  # noqa: PTH123, SIM115
-    if not words or words[0].partition("=")[0] in _ONLY_TELL:
+    own = words[: words.index("--")] if "--" in words else words
+    if not words or words[0].partition("=")[0] in _ONLY_TELL or {"--help", "-h"} & set(own):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
@@ -244,52 +440,21 @@ def namespace(words: Sequence[str] = ()) -> Collection:
 
     Importing all verbs takes longer than connecting to a node.
     """
-    known = {*_VERBS, *_GROUPS}
     names = [word.partition(".")[0] for word in words]
-    wanted = known & set(names) if names and names[0] in known else known
+    names = names[1:] if names[:1] == ["help"] else names
+    wanted = PLACES.keys() & set(names) if names and names[0] in PLACES else PLACES.keys()
     collection = Collection()
-    for name, module in _VERBS.items():
-        if name in wanted:
-            collection.add_task(getattr(import_module(f"ascendboot.cli.{module}"), name))
-    for name, (module, group) in _GROUPS.items():
-        if name in wanted:
-            collection.add_collection(getattr(import_module(f"ascendboot.cli.{module}"), group))
+    for name in (name for name in PLACES if name in wanted):
+        module, _, inside = PLACES[name].partition(".")
+        found = getattr(import_module(f"ascendboot.cli.{module}"), inside or name)
+        add = collection.add_collection if isinstance(found, Collection) else collection.add_task
+        add(found)
     return collection
-
-
-def with_help_first(argv: Sequence[str]) -> list[str]:
-    """Rewrite `VERB … --help` as `--help VERB`.
-
-    Otherwise Invoke would use `--help` as the value of the verb's first argument.
-    """
-    own = list(argv[1 : argv.index("--")] if "--" in argv else argv[1:])
-    if not own or own[0].startswith("-") or not {"--help", "-h"} & set(own[1:]):
-        return list(argv)
-    return [argv[0], "--help", own[0]]
-
-
-_WITH_VALUE: Final = ("--job", "--rank-table")
-
-
-def rewritten(argv: Sequence[str]) -> list[str]:
-    """Return the command line in the form that Invoke can parse.
-
-    Invoke takes one argument without a flag: `doctor A B` becomes `doctor --path A --path B`.
-    """
-    words = with_help_first(argv)
-    if words[1:2] != ["doctor"]:
-        return words
-    found = words[:2]
-    for before, word in pairwise(words[1:]):
-        is_path = before not in _WITH_VALUE and (not word.startswith("-") or before == "--path")
-        found += ["--path", word] if is_path and before != "--path" else [word]
-    return found
 
 
 def main() -> None:
     """Run `ascendboot VERB …`, the same program as `invoke VERB …` in a checkout."""
-    argv = rewritten(sys.argv)
-    prepare(argv[1:])
+    prepare(sys.argv[1:])
     program = CarefulProgram(
         name="ascendboot",
         binary="ascendboot",
@@ -299,7 +464,7 @@ def main() -> None:
     )
     code: str | int | None = 0
     try:
-        program.run(argv)
+        program.run()
     except SystemExit as end:
         code = end.code
     # Every verb has closed what it opened. Python would first search all of its memory for unused

@@ -375,7 +375,7 @@ def show(call: Call, *, table: str, server: str | None = None) -> None:
     Examples:
       invoke ranktable.show hccl_json_16p_2_host.json
       invoke ranktable.show hccl.json --server node_1
-      invoke ranktable.show hccl.json --json | jq '.ranks[] | select(.rank == 17)'
+      invoke ranktable.show hccl.json --json | jq '.ranks[] | select(.rank==17)'
 
     Exit codes: 0 shown, 2 unreadable, not JSON or not a rank table.
     """

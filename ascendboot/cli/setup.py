@@ -43,6 +43,7 @@ _REPORTING = "reporting the results so far; press Ctrl-C again to abort"
 
 
 @cluster_verb(
+    bare="inventory",
     help={
         "plan": "Show what would change, with diffs; write nothing on the nodes",
         "exit-code": "With --plan: exit with 3 if there are changes",
@@ -50,7 +51,7 @@ _REPORTING = "reporting the results so far; press Ctrl-C again to abort"
         "take-over": "Take over a cluster that another control folder set up, and replace its keys",
         "break-lock": BREAK_LOCK_HELP,
         "accept-new": "Accept and remember unknown host keys, and print them",
-    }
+    },
 )
 def setup(
     call: Call,
@@ -99,6 +100,8 @@ def setup(
 
 
 @cluster_verb(
+    bare="inventory",
+    groups={"HCCL Test": ("hccl-test", "operation", "sizes", "floor", "nodes", "devices")},
     help={
         "collective": "Also start one rank per device, and check that all ranks can communicate",
         "all-pairs": "Test every pair of NPUs and every pair of nodes",
@@ -110,7 +113,7 @@ def setup(
         "nodes": "HCCL Test on these nodes and the primary, as atlas-[1-4]. Default: all",
         "devices": "HCCL Test on these devices of each node, as 0-3,6. Default: all",
         "advise": "Also give hints: on script and log of the last job, and on `env`",
-    }
+    },
 )
 def check(
     call: Call,

@@ -120,6 +120,14 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
     optional=["skip_checks"],
     iterable=["env"],
     positional=["script"],
+    groups={
+        "Choose": ("nodes", "devices", "launcher", "env", "preflight", "skip-checks"),
+        "Supervise": (
+            *("supervise", "elastic", "min-nodes", "max-restarts", "stable-for", "resume"),
+            *("on-event", "metrics"),
+        ),
+        "Hang and stop": ("hang-timeout", "on-hang", "grace"),
+    },
     help={
         "script": "The training script: searched under code.path on the nodes, then on the control"
         " machine; with ./, ../ or / a file of the control machine, which is copied",
@@ -148,7 +156,7 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         f" (10m, 2h; 0: never). Default: {_USUAL_HANG}",
         "on-hang": "What to do if the job hangs: tell (print a message, the default) or stop (exit"
         " code 124)",
-        "skip-checks": f"Checks to skip before the start: {','.join(SKIPPABLE)}; without a value"
+        "skip-checks": f"Checks to skip before the start: {', '.join(SKIPPABLE)}; without a value"
         " all of these. Put it after the script",
         "stop-leftovers": "End processes of earlier jobs whose launcher is gone. Default: ask",
     },
@@ -185,7 +193,7 @@ def train(
 
     Examples:
       invoke train main.py -- --steps 100  with arguments of the script
-      invoke train main.py --plan          show the exact command and environment
+      invoke train main.py --plan          show command and environment
       invoke train main.py --nodes atlas-[1-2] --devices 0-3 --env LR=0.1
       invoke train main.py --supervise     start it again after a fault
 

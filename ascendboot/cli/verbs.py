@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from invoke.exceptions import Exit
+from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
@@ -132,6 +133,16 @@ class Call(Value, dict=True):
 
 
 class _Verb(Task[Any]):
+    bare: str | None
+    groups: Mapping[str, Sequence[str]]
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        texts = dict(self.help)
+        try:
+            return super().get_arguments(ignore_unknown_help)
+        finally:
+            self.help = texts  # Invoke removes what it has read
+
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
         options = super().arg_opts(name, default, taken_names)
         if name in SHORT and name not in self.positional:
@@ -143,13 +154,16 @@ def verb(
     *,
     help: Mapping[str, str],  # noqa: A002 - Invoke's word
     shared: Sequence[str] = ("json",),
+    bare: str | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
     unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
     **options: Any,  # noqa: ANN401 - Invoke's
 ) -> Callable[[Callable[..., None]], Task[Any]]:
     """Turn a function into a verb; `options` are those of Invoke's `task` decorator.
 
     The function gets a Call with the values of the `shared` flags, then its own flags. An error
-    becomes a message and an exit code; with --json a document as well.
+    becomes a message and an exit code; with --json a document as well. Words without a flag are
+    values of the flag `bare`. Help shows the flags of each of `groups` under its heading.
 
     With `unstarted` every error means that no job was started: exit code 125, as `docker run`
     does. It returns what the JSON document then holds besides the message, from the flags.
@@ -180,7 +194,8 @@ def verb(
         wrapped.__signature__ = signature  # type: ignore[attr-defined]
         texts = {name: _SHARED[name][1] for name in shared} | dict(help)
         task = invoke_task(klass=_Verb, auto_shortflags=False, help=texts, **options)
-        made: Task[Any] = task(wrapped)
+        made: _Verb = task(wrapped)
+        made.bare, made.groups = bare, groups or {}
         return made
 
     return decorate

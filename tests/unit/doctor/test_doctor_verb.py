@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ascendboot.cli.program import rewritten
 from ascendboot.jobs.job_report import running_report
 from ascendboot.launch.plan import PLAN_FILE, record_of
 from ascendboot.launch.planner import plan
@@ -113,17 +112,3 @@ def test_entries_of_the_operator_count_and_must_be_valid(tmp_path: Path) -> None
     (tmp_path / "known-errors.yaml").write_text(entry.replace("meaning", "sense"))
     ended = called("doctor x.log", tmp_path)
     assert (ended.returncode, "known-errors.yaml: not a list of" in ended.stderr) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "read"),
-    [
-        ("doctor a b", "doctor --path a --path b"),
-        ("doctor --job j a --json", "doctor --job j --path a --json"),
-        ("doctor --path a --rank-table t b", "doctor --path a --rank-table t --path b"),
-        ("doctor --help", "--help doctor"),
-        ("status a", "status a"),
-    ],
-)
-def test_paths_of_doctor_become_flags(words: str, read: str) -> None:
-    assert rewritten(["ascendboot", *words.split()]) == ["ascendboot", *read.split()]
