@@ -45,7 +45,8 @@ _REPORTING = "reporting the results so far; press Ctrl-C again to abort"
 @cluster_verb(
     bare="inventory",
     help={
-        "plan": "Show what would change, with diffs; write nothing on the nodes",
+        "plan": "Show what would change, one line per change; write nothing on the nodes",
+        "diff": "Also show the lines of files that change",
         "exit-code": "With --plan: exit with 3 if there are changes",
         "delete-code": "Also delete files from code.path that code.source lacks; see --plan first",
         "take-over": "Take over a cluster that another control folder set up, and replace its keys",
@@ -57,6 +58,7 @@ def setup(
     call: Call,
     *,
     plan: bool = False,
+    diff: bool = False,
     exit_code: bool = False,
     delete_code: bool = False,
     take_over: bool = False,
@@ -73,6 +75,7 @@ def setup(
 
     Examples:
       invoke setup --inventory two-node.yaml --plan  preview; writes nothing
+      invoke setup --plan --diff                     with the lines of files
       invoke setup --inventory two-node.yaml         set it up
       invoke setup --json | jq .exit_code            again, for the last cluster
 
@@ -81,7 +84,7 @@ def setup(
     interrupted.
     """
     screen, cluster = call.screen, call.cluster(with_own_table=True)
-    verb = "plan" if plan else "setup"
+    verb, screen.shows_diffs = "plan" if plan else "setup", diff
     with call.session(verb, cluster, reads=plan, accept_new=accept_new) as session:
         report = walk_setup(
             session,
@@ -262,7 +265,9 @@ def _survey(
 
     with on_interrupt(interrupted.set, screen, promise):
         survey = Survey(
-            progress=Progress(cluster, screen, interrupted, session.forks),
+            progress=Progress(
+                cluster, screen, interrupted, session.forks, diffs=screen.shows_diffs
+            ),
             former=session.former,
             authority=ca.look() if needs_ca else None,
             sender=code_sender(cluster, interrupted, deletes=deletes),

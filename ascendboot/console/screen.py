@@ -20,12 +20,15 @@ _SHOWN_BY_DETAIL = {
 """Phases without desired state, where the detail is clearer than the step's name."""
 
 
-def folded(results: Iterable[StepResult]) -> list[tuple[str, StepResult]]:
+def folded(
+    results: Iterable[StepResult], *, with_diffs: bool = False
+) -> list[tuple[str, StepResult]]:
     """Group equal outcomes of several nodes; problems first, the majority last."""
     groups: dict[tuple[Outcome, str, str, str], list[StepResult]] = defaultdict(list)
     for result in _satisfied_together(results):
         step = "" if result.outcome is Outcome.OK else result.step
-        groups[result.outcome, step, _own_words(result), result.diff].append(result)
+        diff = result.diff if with_diffs else ""
+        groups[result.outcome, step, _own_words(result), diff].append(result)
     order = list(Outcome)[::-1]
 
     def rank(group: list[StepResult]) -> tuple[int, bool, int]:
@@ -61,7 +64,7 @@ def _satisfied_together(results: Iterable[StepResult]) -> list[StepResult]:
 
 def _own_words(result: StepResult, nodes: str = "") -> str:
     """Remove nodes and outcome from the detail, because the line already shows them."""
-    words = result.detail
+    words = result.words
     if result.is_warning:
         words = words.removeprefix("warning: ")
     words = words.removeprefix(f"{result.node}: ").removeprefix(f"{nodes}: ")
@@ -79,11 +82,17 @@ _STYLE = {
 }
 
 
+_LABEL, _WIDEST = len("unreachable"), 32
+"""The width of the column of outcomes; that of nodes is at most so wide."""
+_LABELS = {Outcome.WOULD_CHANGE: "plan", Outcome.NOT_RUN: "not run"}
+
+
 class Screen:
     """Prints progress and results; with `json_mode` on standard error."""
 
     def __init__(self, *, json_mode: bool = False) -> None:
         self.json_mode = json_mode
+        self.shows_diffs = False
         self._out = streams.Writer(sys.stderr if json_mode else sys.stdout)
         self._err = self._out if json_mode else streams.Writer(sys.stderr)
         self._said: set[str] = set()
@@ -115,16 +124,23 @@ class Screen:
         """Print a phase: its title, then one line per distinct outcome, exceptions first."""
         self.rest()
         self._out.line((title, "bold"))
-        for nodes, sample in folded(results):
-            words, *more = (sample.detail or sample.step).split("\n")
-            label, style = sample.outcome.value.replace("_", " "), _STYLE[sample.outcome]
+        rows = folded(results, with_diffs=self.shows_diffs)
+        width = max((len(nodes) for nodes, _ in rows if len(nodes) <= _WIDEST), default=0)
+        for nodes, sample in rows:
+            words, *more = sample.detail.split("\n")
+            label, style = sample.outcome.value, _STYLE[sample.outcome]
+            label = _LABELS.get(sample.outcome, label)
             if sample.is_warning:
                 label, style = "warning", "yellow"
-            self._out.line(f"  {nodes}  ", (f"{label:<12}", style), f" {words}")
+            begin = f"  {nodes:<{width}}  "
+            first, *rest = self._out.fitted(words, len(begin) + _LABEL + 2)
+            self._out.line(begin, (f"{label:<{_LABEL}}", style), f"  {first}")
+            for line in rest:
+                self._out.line(line)
             # Output of a node may have several lines; they must not look like messages.
             for line in more:
                 self._out.line(f"      {line}")
-            for line in sample.diff.splitlines():
+            for line in sample.diff.splitlines() if self.shows_diffs else ():
                 self._out.line((f"      {line}", "dim"))
 
     def json(self, document: Mapping[str, object]) -> None:

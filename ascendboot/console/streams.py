@@ -8,6 +8,7 @@ import os
 import re
 import select
 import sys
+import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
 from io import TextIOWrapper, UnsupportedOperation
@@ -179,6 +180,8 @@ def _redirect_to_null(stream: TextIO) -> None:
 Part: TypeAlias = "str | tuple[str, str]"
 """A part of a line, or a part with a style of rich: ("failed", "red")."""
 
+_NARROW, _INDENT = 30, 6
+"""Lines go on with this indent where fewer columns are left for them."""
 _COLOUR_VARIABLES = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables that turn colours on without a terminal, as in rich."""
 
@@ -191,7 +194,8 @@ class Writer:
         self._console: Any = None
         """A console of rich, whose import is slow and often not needed; None: plain lines."""
         self._status: Any = None
-        if stream.isatty() or any(os.environ.get(name) for name in _COLOUR_VARIABLES):
+        self._is_fitted = stream.isatty()
+        if self._is_fitted or any(os.environ.get(name) for name in _COLOUR_VARIABLES):
             from rich.console import Console  # noqa: PLC0415
 
             file = cast("IO[str]", self._stream)
@@ -218,6 +222,26 @@ class Writer:
             from rich.text import Text  # noqa: PLC0415
 
             self._console.print(Text.assemble(*pieces))
+
+    def fitted(self, words: str, column: int) -> list[str]:
+        """Return words that begin in a column as lines that fit the terminal; elsewhere one line.
+
+        All but the first begin with spaces: a word is never divided.
+        """
+        words = legible_line(words)
+        if not self._is_fitted:
+            return [words]
+        width = self._console.width
+        hang = column if width - column >= _NARROW else _INDENT
+        first, *rest = textwrap.wrap(
+            words,
+            width,
+            initial_indent=" " * column,
+            subsequent_indent=" " * hang,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+        return [first[column:], *rest]
 
     def work(self, title: str) -> None:
         """Show a spinner with this title until `rest`, only at a terminal."""

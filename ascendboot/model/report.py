@@ -21,6 +21,7 @@ class Outcome(str, Enum):
     NOT_RUN = "not_run"
 
 
+_PAST = {"set": "set", "stop": "stopped"}
 _EXIT_CODES = {Outcome.UNREACHABLE: 4, Outcome.FAILED: 1, Outcome.BLOCKED: 1}
 
 
@@ -56,6 +57,18 @@ class StepResult(Value):
     diff: str = ""
     cause: Finding | None = None
     """The finding behind it, if any."""
+    action: str = ""
+    """What a change does, and to what: `create env/node.env`."""
+
+    @property
+    def words(self) -> str:
+        """What happened: `created env/node.env`, `would create env/node.env`, or the detail."""
+        verb, _, rest = self.action.partition(" ")
+        if verb and self.outcome is Outcome.WOULD_CHANGE:
+            return f"would {self.action}"
+        if verb and self.outcome is Outcome.CHANGED:
+            return f"{_PAST.get(verb) or verb.removesuffix('e') + 'ed'} {rest}"
+        return self.detail or self.step
 
     @property
     def is_warning(self) -> bool:
@@ -74,9 +87,8 @@ class StepResult(Value):
         document = {**as_json(self), "duration_s": round(self.duration_s, 3)}
         cause = document.pop("cause") or {}
         cause.pop("text", None)
-        if not self.diff:
-            del document["diff"]
-        return {**document, **cause}
+        shown = {k: v for k, v in document.items() if v or k not in ("diff", "action")}
+        return {**shown, **cause}
 
 
 class Report(Value, kw_only=True):

@@ -17,6 +17,7 @@ from ascendboot.facts.npus import npu_queries
 from ascendboot.facts.query import answer_to, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import CodeTree
+from ascendboot.model.names import counted
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, Context, sshd_ports
 from ascendboot.setup.create import planned
@@ -126,7 +127,7 @@ def _apply_round(
 
     def work(node: Node) -> list[tuple[SideSteps, list[StepResult]]]:
         both = _sides_of(context, phases, node, sides[node.name])
-        return [_apply_side(context, side, node) for side in both]
+        return [_apply_side(context, side, node, shows_diffs=progress.diffs) for side in both]
 
     progress.begin(phases[0].title)
     outcomes = progress.for_each(sides, work)
@@ -149,13 +150,16 @@ def _apply_round(
 
 
 def _apply_side(
-    context: Context, side: SideSteps, node: Node
+    context: Context, side: SideSteps, node: Node, *, shows_diffs: bool
 ) -> tuple[SideSteps, list[StepResult]]:
     """The side as it is then, and the result of each of its steps."""
     before = _checked(side, node)
     changes = [state for _, state in before if isinstance(state, Change)]
     if not changes:
         return side, [result for result, _ in before]
+    if shows_diffs:
+        texts = _current_texts(side, changes)
+        before = [(_with_diff(result, state, texts), state) for result, state in before]
     began = time.monotonic()
     query = installed_fact(context.cluster)
     of_ports = [
@@ -201,10 +205,11 @@ def _checked(side: SideSteps, node: Node) -> list[tuple[StepResult, StepState]]:
     for phase, step in side.steps:
         state = step.check(side.installed)
         if isinstance(state, Satisfied):
-            outcome, detail = Outcome.OK, state.because
+            outcome, detail, action = Outcome.OK, state.because, ""
         else:
-            outcome, detail = Outcome.NOT_RUN, state.summary
-        checked.append((StepResult(node.name, phase.name, step.name, outcome, detail), state))
+            outcome, detail, action = Outcome.NOT_RUN, state.summary, state.action
+        result = StepResult(node.name, phase.name, step.name, outcome, detail, action=action)
+        checked.append((result, state))
     return checked
 
 
@@ -236,7 +241,7 @@ def _planned(context: Context, node: Node, sides: Sides) -> list[StepResult]:
         checked = _checked(side, node)
         texts = _current_texts(side, [s for _, s in checked if isinstance(s, Change)])
         results += [
-            replace(result, outcome=Outcome.WOULD_CHANGE, diff=_diff(state, texts))
+            replace(_with_diff(result, state, texts), outcome=Outcome.WOULD_CHANGE)
             if isinstance(state, Change)
             else result
             for result, state in checked
@@ -259,6 +264,19 @@ def _current_texts(side: SideSteps, changes: Sequence[Change]) -> dict[str, str]
     ]
     results = side.transport.run_all(reads)
     return {p: r.checked().text for p, r in zip(paths, results, strict=True)}
+
+
+def _with_diff(result: StepResult, change: StepState, current: Mapping[str, str]) -> StepResult:
+    """The result with the diff of its change, whose size its action states."""
+    if not isinstance(change, Change):
+        return result
+    diff = _diff(change, current)
+    lines = [line for line in diff.splitlines() if not line.startswith(("--- ", "+++ "))]
+    removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
+    how = f" (+{added} -{removed})" if any(str(f.path) in current for f in change.files) else ""
+    if not how and change.files and diff:
+        how = f" ({counted(added, 'line')})"
+    return replace(result, diff=diff, action=f"{change.action}{how}")
 
 
 def _diff(change: Change, current: Mapping[str, str]) -> str:

@@ -43,6 +43,12 @@ class Pending(Value, kw_only=True):
     users: tuple[str, ...] = ()
     """The processes that keep the container from being replaced."""
 
+    @property
+    def action(self) -> str:
+        """As that of a StepResult."""
+        lost = self.done.partition(",")[2]
+        return f"{self.command.purpose}: {self.why},{lost}" if lost else self.command.purpose
+
 
 def pending(cluster: Cluster, node: Node, facts: NodeFacts) -> Pending | None:
     """What setup has to do about the node's container; None: nothing, or it may not touch it."""
@@ -138,6 +144,7 @@ def planned(todo: Mapping[str, Pending]) -> list[StepResult]:
             name,
             *("containers", "container", Outcome.WOULD_CHANGE),
             f"{each.why}: it would be {each.done}; files in it are not compared before",
+            action=f"{each.action}; files in it are not compared before",
         )
         for name, each in todo.items()
     ]

@@ -96,32 +96,31 @@ class SideLeftovers(Value):
     def _before(self) -> str:
         return f"what was there before: {'; '.join(self.ports)}"
 
-    def _removed(self, done: Outcome) -> list[tuple[str, str]]:
-        """The step and the words of all that was or would be removed."""
-        place = self._place
-        would = "would be " if done is Outcome.WOULD_CHANGE else ""
-        removed = []
+    @property
+    def _removed(self) -> list[tuple[str, str]]:
+        """The step and the action of all that was or would be removed."""
+        place, removed = self._place, list[tuple[str, str]]()
         if self.code_files:
             files = f"{self.code_files} files of the code that setup sent"
-            removed.append(("code", f"{would}removed{place}, {files}"))
+            removed.append(("code", f"remove{place} {files}"))
         if self.sshd is not None:
-            removed.append(("sshd", f"the cluster's sshd{place} {would}stopped"))
+            removed.append(("sshd", f"stop the cluster's sshd{place}"))
         if self.table:
-            removed.append(("firewall", f"the table {self.table} of nft {would}removed"))
+            removed.append(("firewall", f"remove the table {self.table} of nft"))
         for thing in self.created:
-            words = f"the {thing.partition(' ')[2]} {would}removed, with all that lies in it"
+            words = f"remove the {thing.partition(' ')[2]}, with all that lies in it"
             removed.append(("container", words))
         if self.files or self.has_empty:
-            words = f"{self.base}{place} {would}removed, {self.files} files of ascendboot"
+            words = f"remove {self.base}{place}, with {self.files} files of ascendboot"
             removed.append(("files", words))
         if self.ports and self.restores:
-            removed.append(("npu-network", f"the network of the NPUs {would}set to {self._before}"))
+            removed.append(("npu-network", f"set the network of the NPUs to {self._before}"))
         return removed
 
     def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
         """What was or would be removed, set back, or left alone."""
-        place, removed = self._place, self._removed(done)
-        results = [StepResult(node, "reset", step, done, words, took) for step, words in removed]
+        place = self._place
+        results = [_removal(node, step, done, action, took) for step, action in self._removed]
         if self.ports and not self.restores:
             words = f"the network of the NPUs stays; reset --npu-network restores {self._before}"
             results.append(StepResult(node, "reset", "npu-network", Outcome.OK, words, took))
@@ -368,11 +367,17 @@ class Reset(Struct):
 
     def _results_here(self, done: Outcome) -> list[StepResult]:
         """What was or would be removed on the control machine."""
-        words = "removed" if done is Outcome.CHANGED else "would be removed"
-        texts = [f"{os.path.relpath(path)} {words}" for path in self.here]
-        if not texts:
-            done, texts = Outcome.OK, ["nothing to remove on the control machine"]
-        return [StepResult(HERE, "reset", "files", done, text) for text in texts]
+        if not self.here:
+            words = "nothing to remove on the control machine"
+            return [StepResult(HERE, "reset", "files", Outcome.OK, words)]
+        paths = map(os.path.relpath, self.here)
+        return [_removal(HERE, "files", done, f"remove {path}") for path in paths]
+
+
+def _removal(node: str, step: str, done: Outcome, action: str, took: float = 0.0) -> StepResult:
+    """Its detail is what the screen shows."""
+    result = StepResult(node, "reset", step, done, duration_s=took, action=action)
+    return replace(result, detail=result.words)
 
 
 def restore_command(base: str, ports: Sequence[str]) -> Command:

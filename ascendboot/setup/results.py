@@ -72,6 +72,8 @@ class Progress(Struct):
     display: Display
     interrupted: threading.Event
     forks: int = FORKS
+    diffs: bool = False
+    """Changes that are made have diffs, too, as those of a plan."""
     results: list[StepResult] = field(default_factory=list)
 
     def begin(self, title: str) -> None:

@@ -11,6 +11,7 @@ from ascendboot.facts.installed import Installed, NftTable, firewall_table
 from ascendboot.facts.npus import CALL_TIMEOUT_S, PORT_SETTINGS
 from ascendboot.facts.query import Unanswered
 from ascendboot.model import files
+from ascendboot.model.names import runs
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite, write_script
 from ascendboot.value import Value
@@ -29,6 +30,8 @@ class Change(Value, kw_only=True):
     """
 
     summary: str
+    action: str = ""
+    """As that of a StepResult."""
     files: tuple[FileWrite, ...] = ()
     commands: tuple[Command, ...] = ()
     shown: tuple[str, ...] = ()
@@ -67,7 +70,8 @@ class Closed(Step):
             stdin="".join(lines).encode(errors="surrogateescape"),
         )
         summary = f"others could change what runs here: {installed.open_words}"
-        return Change(summary=summary, commands=(close,))
+        action = f"close to other users: {installed.open_words}"
+        return Change(summary=summary, action=action, commands=(close,))
 
 
 class FileContent(Step):
@@ -83,17 +87,19 @@ class FileContent(Step):
         there = installed.files.get(self.name)
         content = self.text.encode()
         if there is None:
-            why = "is missing"
+            why, action = "is missing", f"create {self.name}"
         elif there.sha256 != sha256(content).hexdigest():
-            why = "has other content"
+            why, action = "has other content", f"change {self.name}"
         elif there.mode != self.mode:
             why = f"has mode {there.mode:04o} instead of {self.mode:04o}"
+            action = f"change {self.name}, which {why}"
         elif self.name in installed.open:
             why = installed.open[self.name].why
+            action = f"replace {self.name}, which {why}"
         else:
             return Satisfied("as it should be")
         write = FileWrite(installed.base / self.name, content, self.mode, self.secret)
-        return Change(summary=f"{self.name} {why}", files=(write,))
+        return Change(summary=f"{self.name} {why}", action=action, files=(write,))
 
 
 class Absent(Step):
@@ -106,7 +112,8 @@ class Absent(Step):
         path = str(installed.base / self.name)
         argv, purpose = ("rm", "-f", "--", path), f"remove {self.name}"
         remove = Command(argv=argv, purpose=purpose, effect=Effect.WRITE)
-        return Change(summary=f"{self.name} is left from another setting", commands=(remove,))
+        summary = f"{self.name} is left from another setting"
+        return Change(summary=summary, action=purpose, commands=(remove,))
 
 
 class Later(Step):
@@ -116,7 +123,9 @@ class Later(Step):
 
     def check(self, installed: Installed) -> StepState:
         """Always a change that is not known yet."""
-        return Change(summary=f"not known before {self.until}")
+        verb = "change" if self.name in installed.files else "create"
+        action = f"{verb} {self.name}, once {self.until}"
+        return Change(summary=f"not known before {self.until}", action=action)
 
 
 _PRIVATE, _PUBLIC = 0o600, 0o644
@@ -137,21 +146,27 @@ class KeyPair(Step):
         if there is None:
             why = "is missing"
         elif public is None:
-            why = "cannot be read as a key; a new one replaces it"
+            why = "cannot be read as a key"
         elif f"key:{files.fingerprint(public)}" in self.retired:
-            why = "allows logins to a removed node; a new one replaces it"
+            why = "allows logins to a removed node"
         elif is_open is not None and is_open.owner is not None:
-            why = f"{is_open.why}; a new one replaces it"
+            why = is_open.why
         elif there.mode != _PRIVATE:
             argv, purpose = ("chmod", "600", str(path)), f"protect {self.name}"
             chmod = Command(argv=argv, purpose=purpose, effect=Effect.WRITE)
             summary = f"{self.name} has mode {there.mode:04o} instead of 0600"
-            return Change(summary=summary, commands=(chmod,))
+            return Change(summary=summary, action=purpose, commands=(chmod,))
         else:
             return Satisfied("there, readable and protected")
         text = script("setup-key.sh", folder=path.parent, path=path, comment=self.comment)
         make = write_script(text, purpose=f"make {self.name}")
-        return Change(summary=f"{self.name} {why}", commands=(make,))
+        summary, action = f"{self.name} {why}", f"create {self.name}"
+        if there is not None:
+            summary, action = (
+                f"{summary}; a new one replaces it",
+                f"replace {self.name}, which {why}",
+            )
+        return Change(summary=summary, action=action, commands=(make,))
 
 
 SSHD = "/usr/sbin/sshd"
@@ -165,6 +180,7 @@ class Sshd(Step, kw_only=True):
     sshd: str
     """Absolute path of the program; sshd refuses to start when called otherwise."""
     config: str
+    port: int = 0
 
     def check(self, installed: Installed) -> StepState:
         """Satisfied by a running sshd of the cluster with this configuration and host key."""
@@ -178,7 +194,9 @@ class Sshd(Step, kw_only=True):
             why = "the cluster's sshd runs with another configuration or host key"
         else:
             return Satisfied("runs as configured")
-        return Change(summary=why, commands=(self.start(installed),))
+        verb = "start" if installed.daemon is None else "restart"
+        action = f"{verb} the cluster's sshd on port {self.port}"
+        return Change(summary=why, action=action, commands=(self.start(installed),))
 
     def start(self, installed: Installed) -> Command:
         """The command that starts it, in place of one that runs; sessions go on."""
@@ -210,8 +228,9 @@ class Firewall(Step, kw_only=True):
         why = {"absent": "is not loaded", "changed": "was changed"}.get(state.state, "is outdated")
         mode = "load" if self.rules else "remove"
         text = script("setup-firewall.sh", b=installed.base, table=table, mode=mode)
-        change = write_script(text, purpose=f"{mode} the table inet {table} of nft")
-        return Change(summary=f"the table inet {table} of nft {why}", commands=(change,))
+        action = f"{mode} the table inet {table} of nft"
+        change, summary = write_script(text, purpose=action), f"the table inet {table} of nft {why}"
+        return Change(summary=summary, action=action, commands=(change,))
 
 
 class NpuNetwork(Step, kw_only=True):
@@ -224,11 +243,13 @@ class NpuNetwork(Step, kw_only=True):
         """Satisfied by the same values on the devices and for their next boot."""
         if isinstance(installed.ports, Unanswered):
             return Change(summary=installed.ports.message)
-        before, calls, why = list[str](), list[str](), list[str]()
+        before, calls, alike = list[str](), list[str](), dict[tuple[str, ...], list[int]]()
+        why = dict[int, str]()
         for device_id, wanted in self.ports.items():
             port = installed.ports.value[device_id]
             if wrong := port.wrong(wanted):
-                why.append(f"device {device_id}: {', '.join(wrong.values())}")
+                why[device_id] = f"device {device_id}: {', '.join(wrong.values())}"
+                alike.setdefault((*wrong,), []).append(device_id)
             # A new address can remove the gateway.
             noted = dict.fromkeys((*wrong, *(("gateway",) if "ip" in wrong else ())))
             before += [f"device {device_id}: {w} {port.now.get(w, 'none')}" for w in noted]
@@ -236,7 +257,12 @@ class NpuNetwork(Step, kw_only=True):
         if not calls:
             return Satisfied(f"{len(self.ports)} NPUs are set as stated, also for the next boot")
         command = port_command(installed.base, (*before, *calls), "set")
-        return Change(summary="; ".join(why), commands=(command,), shown=tuple(calls))
+        summary = "; ".join(
+            why[first] + (f"; {runs(rest)} likewise" if rest else "")
+            for first, *rest in alike.values()
+        )
+        action = f"set the network of device{'s' if len(why) > 1 else ''} {runs(why)}"
+        return Change(summary=summary, action=action, commands=(command,), shown=tuple(calls))
 
 
 def port_call(device_id: int | str, what: str, value: str) -> str:
@@ -284,17 +310,20 @@ class CertificateFile(Step, kw_only=True):
             is_shown = daemon.certificate == file.sha256 if daemon else self.sign is None
             if not is_shown:
                 summary = f"{self.name} is not what the running sshd shows"
-                return Change(summary=summary, commands=(self.load,))
+                action = f"load {self.name} into the running sshd"
+                return Change(summary=summary, action=action, commands=(self.load,))
         return Satisfied(f"expires in {self._days(certificate)} days")
 
     def _renewed(self, installed: Installed, why: str) -> Change:
         """The change that signs it again."""
-        summary = f"{self.name} {why}"
+        summary, action = f"{self.name} {why}", f"create {self.name}"
+        if self.name in installed.files:
+            action = f"renew {self.name}, which {why}"
         if self.sign is None:
-            return Change(summary=summary)
+            return Change(summary=summary, action=action)
         write = FileWrite(installed.base / self.name, self.sign().encode(), _PUBLIC)
         commands = () if self.load is None else (self.load,)
-        return Change(summary=summary, files=(write,), commands=commands)
+        return Change(summary=summary, action=action, files=(write,), commands=commands)
 
     def _untimely(self, certificate: files.Certificate) -> str | None:
         days = self._days(certificate)

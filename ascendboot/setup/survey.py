@@ -143,7 +143,8 @@ class Survey(Value, kw_only=True):
             each, began = todo[node.name], time.monotonic()
             hosts[node.name].run(each.command).checked()
             words, took = f"{each.why}: {each.done}", time.monotonic() - began
-            return StepResult(node.name, "containers", "container", Outcome.CHANGED, words, took)
+            result = StepResult(node.name, "containers", "container", Outcome.CHANGED, words, took)
+            return replace(result, action=each.action)
 
         self.progress.begin(CONTAINERS)
         done = self.progress.for_each(todo, work).values()

@@ -79,7 +79,8 @@ def _daemon(context: Context, node: Node) -> Sshd:
         enter=f"{base}/{_ENTER}" if context.cluster.serves_from_host(node) else None,
         user=context.user(node),
     )
-    return Sshd(sshd=server.path if server else SSHD, config=config)
+    sshd = server.path if server else SSHD
+    return Sshd(sshd=sshd, config=config, port=context.plan.port)
 
 
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:

@@ -15,7 +15,7 @@ from ascendboot.console.streams import write_plainly
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.model.job import CauseKind, FirstFailure, Followed, JobCause, JobReport, RankEnd
 from ascendboot.model.report import Finding, Level, Outcome, Report, StepResult
-from ascendboot.value import asdict
+from ascendboot.value import asdict, replace
 from tests.unit.checks.collective.ranks import report
 
 
@@ -50,11 +50,49 @@ def test_satisfied_steps_of_a_phase_share_a_line(capsys: pytest.CaptureFixture[s
     )
 
 
-def test_a_phase_is_shown_with_its_diff(capsys: pytest.CaptureFixture[str]) -> None:
-    changes = [result(n, Outcome.WOULD_CHANGE, "hostfile is missing", "+a") for n in ("a1", "a2")]
-    Screen().phase("Write rank table and hostfile", changes)
-    assert capsys.readouterr().out == (
-        "Write rank table and hostfile\n  a[1-2]  would change hostfile is missing\n      +a\n"
+ACTIONS = {
+    "create env/node.env (3 lines)": "created env/node.env (3 lines)",
+    "change sshd/sshd_config (+2 -1)": "changed sshd/sshd_config (+2 -1)",
+    "start the cluster's sshd on port 12345": "started the cluster's sshd on port 12345",
+    "stop the cluster's sshd": "stopped the cluster's sshd",
+    "set the network of devices 0-7": "set the network of devices 0-7",
+    "re-create the container": "re-created the container",
+}
+
+
+@pytest.mark.parametrize(("action", "done"), ACTIONS.items())
+def test_a_row_names_the_action_and_its_object(action: str, done: str) -> None:
+    planned = replace(result("a1", Outcome.WOULD_CHANGE, "is missing"), action=action)
+    assert planned.words == f"would {action}"
+    assert replace(planned, outcome=Outcome.CHANGED).words == done
+    assert replace(planned, outcome=Outcome.FAILED).words == "is missing"
+
+
+@pytest.mark.parametrize("shows_diffs", [False, True])
+def test_a_plan_has_one_line_per_change_and_bodies_on_demand(
+    shows_diffs: bool,  # noqa: FBT001
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = [
+        replace(result(n, Outcome.WOULD_CHANGE, diff=diff), action="change env/node.env (+1 -1)")
+        for n, diff in (("a1", "-a\n+b"), ("a2", "-a\n+c"))
+    ]
+    screen = Screen()
+    screen.shows_diffs = shows_diffs
+    screen.phase("Write", results)
+    row = "  {}  plan         would change env/node.env (+1 -1)"
+    assert capsys.readouterr().out.splitlines() == (
+        [
+            "Write",
+            row.format("a1"),
+            "      -a",
+            "      +b",
+            row.format("a2"),
+            "      -a",
+            "      +c",
+        ]
+        if shows_diffs
+        else ["Write", row.format("a[1-2]")]
     )
 
 
@@ -135,8 +173,8 @@ def test_a_warning_is_labelled_and_follows_errors(capsys: pytest.CaptureFixture[
         "Judge",
         "  a[1-2]  blocked      link down",
         "  a[1-2]  warning      odd clocks",
-        "  a3  ok           fit",
-        "  a1  ok           info: a1: just so",
+        "  a3      ok           fit",
+        "  a1      ok           info: a1: just so",
     ]
 
 

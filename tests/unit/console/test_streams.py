@@ -62,6 +62,7 @@ from ascendboot.model.report import Outcome, StepResult
 from ascendboot.cli.program import _plain_errors
 words = {words!r}
 for screen in (Screen(), Screen(json_mode=True)):
+    screen.shows_diffs = True
     screen.say(words, "yellow"), screen.error(words), screen.text(words)
     screen.json({{"x": words}}), screen.working(words)
     result = dict(node="n", phase="judge", step=words, detail=words, diff=words)

@@ -50,6 +50,25 @@ def test_a_terminal_gets_colours_unless_the_environment_forbids_them(
     os.close(ours)
 
 
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        (80, ["created resources/hccl_json_6p_3_host.json (52", f"{'':30}lines)"]),
+        (40, ["created", "      resources/hccl_json_6p_3_host.json", "      (52 lines)"]),
+        (0, ["created resources/hccl_json_6p_3_host.json (52 lines)"]),
+    ],
+)
+def test_a_row_fits_a_terminal_and_stays_whole_in_a_pipe(
+    columns: int, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns or 80))
+    ours, theirs = pty.openpty() if columns else os.pipe()
+    with os.fdopen(theirs, "w") as stream:
+        words = "created resources/hccl_json_6p_3_host.json (52 lines)"
+        assert Writer(stream).fitted(words, 30) == lines
+    os.close(ours)
+
+
 def test_force_color_turns_colours_on_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()

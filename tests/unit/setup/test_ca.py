@@ -187,6 +187,7 @@ def test_a_certificate_that_fits_is_kept(valid_from: float | None) -> None:
 def test_a_certificate_that_does_not_fit_is_renewed_and_loaded(own: Installed, why: str) -> None:
     assert WANTED.check(own) == Change(
         summary=f"{PATH} {why}",
+        action=f"renew {PATH}, which {why}" if own.files else f"create {PATH}",
         files=(FileWrite(BASE / PATH, b"signed\n", 0o644),),
         commands=(LOAD,),
     )
@@ -194,7 +195,7 @@ def test_a_certificate_that_does_not_fit_is_renewed_and_loaded(own: Installed, w
 
 def test_a_plan_announces_a_certificate_and_signs_nothing() -> None:
     change = replace(WANTED, sign=None).check(Installed(base=BASE))
-    assert change == Change(summary=f"{PATH} is missing")
+    assert change == Change(summary=f"{PATH} is missing", action=f"create {PATH}")
 
 
 @pytest.mark.parametrize("shown", ["other", None])
@@ -203,7 +204,9 @@ def test_a_certificate_that_the_running_sshd_does_not_show_is_only_loaded(
 ) -> None:
     own = replace(there(GOOD), daemon=Daemon(7, "identity", shown))
     assert WANTED.check(own) == Change(
-        summary=f"{PATH} is not what the running sshd shows", commands=(LOAD,)
+        summary=f"{PATH} is not what the running sshd shows",
+        action=f"load {PATH} into the running sshd",
+        commands=(LOAD,),
     )
 
 

@@ -29,12 +29,16 @@ MASK = "255.0.0.0"
 
 def setting(folder: Path, *device_ids: int, **wanted: str) -> Command:
     """The command that sets 10.1.0.N, or `wanted`, where the devices have 10.0.0.N."""
+    return changing(folder, *device_ids, **wanted).commands[0]
+
+
+def changing(folder: Path, *device_ids: int, **wanted: str) -> Change:
     has = {i: NpuPort({"ip": f"10.0.0.{i}/{MASK}", "gateway": "10.0.0.9"}, {}) for i in device_ids}
     stated = {i: wanted or {"ip": f"10.1.0.{i}/{MASK}"} for i in device_ids}
     installed = Installed(PurePosixPath(folder / "a/b"), ports=Answered(has))
     change = NpuNetwork(ports=stated).check(installed)
     assert isinstance(change, Change)
-    return change.commands[0]
+    return change
 
 
 def run(folder: Path, command: Command) -> tuple[int, str, list[str]]:
@@ -45,6 +49,13 @@ def run(folder: Path, command: Command) -> tuple[int, str, list[str]]:
     calls = (folder / "calls").read_text().splitlines()
     (folder / "calls").unlink()
     return result.exit_code, result.stderr.decode().strip(), calls
+
+
+def test_equal_devices_are_folded_in_the_row_of_a_node(tmp_path: Path) -> None:
+    change = changing(tmp_path, *range(8))
+    first = f"device 0: ip 10.1.0.0/{MASK} instead of 10.0.0.0/{MASK}"
+    assert change.summary == f"{first}; 1-7 likewise"
+    assert change.action == "set the network of devices 0-7"
 
 
 def test_what_was_there_is_noted_once_and_restored(tmp_path: Path) -> None:

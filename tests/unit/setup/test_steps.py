@@ -50,21 +50,28 @@ def test_a_node_in_the_desired_state_is_left_alone(
 
 
 @pytest.mark.parametrize(
-    ("own", "why"),
+    ("own", "why", "action"),
     [
-        (NOTHING, "env/node.env is missing"),
-        (with_file("env/node.env", "0" * 64, 0o644), "env/node.env has other content"),
-        (with_file("env/node.env", SHA, 0o666), "env/node.env has mode 0666 instead of 0644"),
+        (NOTHING, "is missing", "create env/node.env"),
+        (with_file("env/node.env", "0" * 64, 0o644), "has other content", "change env/node.env"),
+        (
+            with_file("env/node.env", SHA, 0o666),
+            "has mode 0666 instead of 0644",
+            "change env/node.env, which has mode 0666 instead of 0644",
+        ),
     ],
 )
-def test_a_file_that_differs_is_written_whole(own: Installed, why: str) -> None:
+def test_a_file_that_differs_is_written_whole(own: Installed, why: str, action: str) -> None:
     write = FileWrite(BASE / "env/node.env", TEXT.encode(), 0o644)
-    assert ENV.check(own) == steps.Change(summary=why, files=(write,))
+    change = steps.Change(summary=f"env/node.env {why}", action=action, files=(write,))
+    assert ENV.check(own) == change
 
 
 def test_a_change_that_is_not_known_yet_is_only_announced() -> None:
     change = steps.Later("trust/known_hosts", "the host keys are made").check(NOTHING)
-    assert change == steps.Change(summary="not known before the host keys are made")
+    summary = "not known before the host keys are made"
+    action = "create trust/known_hosts, once the host keys are made"
+    assert change == steps.Change(summary=summary, action=action)
 
 
 @pytest.mark.parametrize(
