@@ -20,20 +20,33 @@ from ascendboot.model.secrets import masked, masked_json
 from ascendboot.value import Value
 
 FOLDER = ".ascendboot"
+_CONTENTS = ("current", "runs", "clusters", "lab.yaml")
 Kept: TypeAlias = Literal["applied", "nodes", "hccl-test"]
 """The record of the last setup, which `train` compares with the nodes; how each node was reached;
 and the bandwidths that `check --hccl-test` measured, for the next run to compare with."""
 
 
 class State(Value):
-    """The folder of one working directory; the only secrets in it are the clusters' CA keys."""
+    """The control folder; the only secrets in it are the clusters' CA keys."""
 
     root: Path
 
     @classmethod
     def here(cls) -> State:
-        """The folder of the current working directory; it need not exist yet."""
-        return cls(Path.cwd() / FOLDER)
+        """The folder of the working directory, or else of the user; it need not exist yet."""
+        here, home = Path.cwd(), Path(os.path.expanduser("~"))  # noqa: PTH111 - never raises
+        for place in (here, *here.parents):
+            root = place / FOLDER
+            # In /tmp, the folder of another user could name nodes and keys of that user.
+            is_safe = place == here or (root.is_dir() and root.stat().st_uid in _trusted(here))
+            # On a node, ~/.ascendboot holds the clusters that the node is part of.
+            is_control = place != home or any((root / name).exists() for name in _CONTENTS)
+            if root.is_dir() and is_safe and is_control:
+                return cls(root)
+        if named := os.environ.get("ASCENDBOOT_HOME"):
+            return cls(here / Path(named).expanduser())
+        data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
+        return cls(data / "ascendboot" if data.is_absolute() else here / FOLDER)
 
     @property
     def current(self) -> Path:
@@ -91,7 +104,9 @@ class State(Value):
 
     def remember_current(self, inventory: Path) -> None:
         """Make `inventory` the default of all verbs."""
-        named = os.path.relpath(inventory, self.root.parent)
+        # Only a folder beside an inventory is moved together with it.
+        is_beside = self.root.name == FOLDER
+        named = os.path.relpath(inventory, self.root.parent) if is_beside else inventory.absolute()
         write_atomically(self.current, os.fsencode(f"{named}\n"))
 
     def setup_left_here(self, cluster: str, inventory: Path) -> list[Path]:
@@ -174,6 +189,11 @@ class Run(Value):
         """Write a report into the run's folder, without secrets."""
         text = _json_text(masked_json(document, self.secrets), ensure_ascii=False)
         write_text(self.folder / name, text)
+
+
+def _trusted(here: Path) -> tuple[int, int]:
+    """The users whose control folders are used above a folder: its owner's and one's own."""
+    return os.getuid(), here.stat().st_uid
 
 
 def _run_id(verb: str) -> str:

@@ -1,8 +1,13 @@
-"""Options of pytest."""
+"""Options of pytest, and the environment of all tests."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# Not the operator's own: each test has its working directory.
+os.environ |= {"ASCENDBOOT_HOME": ".ascendboot", "XDG_CONFIG_HOME": "/nonexistent"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

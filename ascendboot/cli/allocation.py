@@ -12,12 +12,12 @@ from typing import Final
 import yaml
 
 from ascendboot.errors import UsageError
-from ascendboot.inventory.yaml import CURRENT, VARIABLE
+from ascendboot.inventory.yaml import VARIABLE
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.names import expand_list, fold
 from ascendboot.value import Value, replace
 
-_OWN: Final = re.compile(r"\.ascendboot/slurm-\d+\.yaml")
+_OWN: Final = re.compile(r"slurm-\d+\.yaml")
 _ADDRESS: Final = re.compile(r"^NodeName=(\S+) .*\bNodeAddr=(\S+)", re.MULTILINE)
 _LONGEST_NAME: Final = 64
 
@@ -73,22 +73,25 @@ class Allocation(Value):
             standby=tuple(name for name in cluster.standby if name in names),
         )
 
-    def inventory(self, cwd: Path, environ: Mapping[str, str]) -> Path | None:
-        """Write the inventory of the allocation; None where the operator has named another.
+    def inventory(self, root: Path, environ: Mapping[str, str]) -> Path | None:
+        """Write the inventory of the allocation into the control folder `root`.
+
+        None where the operator has named another.
 
         Raises:
             UsageError: Slurm does not tell the addresses of the nodes.
         """
         try:
-            last = (cwd / CURRENT).read_text(errors="replace").strip()
+            last = root.parent / (root / "current").read_text(errors="replace").strip()
         except FileNotFoundError:
-            last = ""
-        if environ.get(VARIABLE) or (last and not _OWN.fullmatch(last)):
+            last = root / "slurm-0.yaml"
+        is_own = last.parent == root and _OWN.fullmatch(last.name)
+        if environ.get(VARIABLE) or not is_own:
             return None
         nodes = {name: _reached(name, at) for name, at in self._addresses().items()}
         keys = {"cluster": f"slurm-{self.job_id}", "launcher": {"kind": "srun"}, "nodes": nodes}
-        path = cwd / f".ascendboot/slurm-{self.job_id}.yaml"
-        path.parent.mkdir(exist_ok=True)
+        path = root / f"slurm-{self.job_id}.yaml"
+        root.mkdir(parents=True, exist_ok=True)
         path.write_text(
             f"# The nodes of Slurm job {self.job_id}. Written by ascendboot at each call.\n"
             f"{yaml.safe_dump(keys, sort_keys=False)}"

@@ -69,12 +69,14 @@ class Call(Value, dict=True):
     def path(self) -> Path:
         """The inventory file; inside an allocation without one, that of the allocation."""
         allocation = None if self.inventory is not None else Allocation.current(os.environ)
-        own = allocation.inventory(Path.cwd(), os.environ) if allocation else None
-        return own or locate(self.inventory, cwd=Path.cwd(), environ=os.environ)
+        root, environ = self.state.root, os.environ
+        own = allocation.inventory(root, environ) if allocation else None
+        current = self.state.current
+        return own or locate(self.inventory, cwd=Path.cwd(), environ=environ, current=current)
 
     @cached_property
     def state(self) -> State:
-        """The `.ascendboot` folder of the working directory."""
+        """The control folder."""
         return State.here()
 
     @cached_property

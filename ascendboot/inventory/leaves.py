@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -61,7 +60,7 @@ def with_leaves(nodes: Sequence[Node], file: str) -> tuple[Node, ...]:
         ValueError: it has another form, names a server twice, or names none of the nodes.
     """
     leaves: dict[str, tuple[Leaf, int]] = {}
-    for key, leaf, slice_id in _leaves_in(file, documents.text_of(str(Path(file).expanduser()))):
+    for key, leaf, slice_id in _leaves_in(file, documents.text_of(file)):
         if key in leaves:
             raise ValueError(f"{file}: {described(key)} is on two leaf switches; correct the file")
         leaves[key] = leaf, slice_id

@@ -19,6 +19,7 @@ from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import LLDP, size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
 from ascendboot.model.cluster import CheckpointRules, Cluster, Device, Node, OwnTable, Parallel
+from ascendboot.model.names import path_here
 from ascendboot.model.ports import closed_ports, with_port_ranges
 from ascendboot.ranktable import text as documents
 from ascendboot.ranktable.formats import generation_of, table_in, table_of
@@ -164,7 +165,7 @@ def _imported(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> tup
         return nodes
     if keys.topology.leaves is not None:
         try:
-            nodes = with_leaves(nodes, keys.topology.leaves)
+            nodes = with_leaves(nodes, str(path_here(keys.topology.leaves, sheet.file)))
         except (RankTableError, ValueError) as error:
             sheet.report(sheet.mark.at("topology", "leaves"), str(error))
             return nodes
@@ -188,7 +189,7 @@ def _use_own_table(
     rows: Sequence[Row] = ()
     generation = text = ""
     try:
-        source = documents.read(str(Path(file).expanduser()))
+        source = documents.read(str(path_here(file, sheet.file)))
         problems += _refusals(source, keys)
         text, generation = source.text, generation_of(table_in(source))
         rows = table_of(source).rows

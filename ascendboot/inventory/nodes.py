@@ -13,7 +13,7 @@ from ascendboot.inventory.messages import did_you_mean, no_such
 from ascendboot.inventory.schema import ContainerKeys, DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import Creation, Device, Node, SshAccess
-from ascendboot.model.names import expand, fold
+from ascendboot.model.names import expand, fold, path_here
 from ascendboot.model.topology import Leaf
 from ascendboot.value import Value
 
@@ -177,7 +177,7 @@ def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
         except KeyError:
             words = f"user is missing, and user id {os.geteuid()} has no login name here; "
             sheet.report(sheet.mark.at("defaults"), f"{words}state `user` in `defaults`")
-    nodes = (_node(draft, jump, user) for draft, jump in zip(drafts, jumps, strict=True))
+    nodes = (_node(sheet, draft, jump, user) for draft, jump in zip(drafts, jumps, strict=True))
     return tuple(node for node in nodes if node)
 
 
@@ -368,7 +368,7 @@ def _through(sheet: Sheet, draft: Draft, other: Draft, mark: Mark) -> str | None
     return f"{f'{user}@' if user else ''}{host}:{other.entry.value('port')}"
 
 
-def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | None:
+def _node(sheet: Sheet, draft: Draft, jump: str | None, own_login_name: str | None) -> Node | None:
     value = draft.entry.value
     user, identity, count = value("user") or own_login_name, value("identity"), value("devices")
     if not (draft.address and draft.cluster_address and draft.server_id and user):
@@ -381,7 +381,8 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
         ssh=SshAccess(
             user=user,
             port=value("port"),
-            identity=os.path.expanduser(identity) if identity else None,  # noqa: PTH111
+            # Absolute: the record of setup must be the same in all working directories.
+            identity=str(path_here(identity, sheet.file).absolute()) if identity else None,
             jump=jump,
             fingerprint=value("fingerprint"),
         ),

@@ -21,18 +21,18 @@ LIMIT = 1024 * 1024
 
 FOLDER = "inventories"
 VARIABLE = "ASCENDBOOT_INVENTORY"
-CURRENT = Path(".ascendboot", "current")
-"""Holds the path of the inventory last set up, from the working directory or absolute."""
 
 
-def locate(name: str | None, *, cwd: Path, environ: Mapping[str, str]) -> Path:
+def locate(name: str | None, *, cwd: Path, environ: Mapping[str, str], current: Path) -> Path:
     """The inventory called `name`; without a name the one in the environment, or last set up.
+
+    The file `current` holds the path of the latter, from the control folder's parent or absolute.
 
     Raises:
         UsageError: there is no such file; the text lists what was tried.
     """
     if name is None and not environ.get(VARIABLE):
-        return _last_set_up(cwd)
+        return _last_set_up(cwd, current)
     source = f"${VARIABLE}" if name is None else "--inventory"
     name = environ[VARIABLE] if name is None else name
     if not name.strip() or "\0" in name:
@@ -48,22 +48,24 @@ def locate(name: str | None, *, cwd: Path, environ: Mapping[str, str]) -> Path:
     )
 
 
-def _last_set_up(cwd: Path) -> Path:
+def _last_set_up(cwd: Path, current: Path) -> Path:
+    beside = current.parent.parent
+    shown = current.relative_to(cwd) if current.is_relative_to(cwd) else current
     try:
-        recorded = os.fsdecode((cwd / CURRENT).read_bytes()).strip()
+        recorded = os.fsdecode(current.read_bytes()).strip()
     except FileNotFoundError as error:
         raise UsageError(
             f"no inventory is named: --inventory is not given, ${VARIABLE} is not set, and no "
-            f"cluster was set up from here ({CURRENT} is not there){_offer(cwd)}"
+            f"cluster was set up from here ({shown} is not there){_offer(cwd)}"
         ) from error
     except OSError as error:
-        raise UsageError(f"{CURRENT}: could not be read: {error}; use --inventory") from error
-    if not recorded or not _is_file(cwd / recorded):
+        raise UsageError(f"{shown}: could not be read: {error}; use --inventory") from error
+    if not recorded or not _is_file(beside / recorded):
         raise UsageError(
-            f"{CURRENT}: names the inventory {recorded or '(nothing)'}, which is not there; "
+            f"{shown}: names the inventory {recorded or '(nothing)'}, which is not there; "
             "use --inventory, or run setup again"
         )
-    return cwd / recorded
+    return beside / recorded
 
 
 def _is_file(path: Path) -> bool:

@@ -1,10 +1,12 @@
-"""Names of nodes and ranks in short form (node-[1-3], ranks 0-7), and spans of time."""
+"""Names of nodes and ranks in short form (node-[1-3], ranks 0-7), spans of time, and paths."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from ascendboot.errors import UsageError
 
@@ -186,3 +188,10 @@ def parse_span(text: str) -> float:
     if match is None:
         raise ValueError(f'"{text}" is not a time such as 90s, 10m, 2h or 1d')
     return float(match[1]) * _UNITS[match[2]]
+
+
+def path_here(text: str, file: str) -> Path:
+    """A path that the inventory `file` states: from the working directory, or else beside it."""
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - never raises
+    beside = Path(file).parent / path
+    return beside if beside.exists() and not path.exists() else path

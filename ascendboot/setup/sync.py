@@ -17,7 +17,7 @@ from ascendboot.facts.query import Fact
 from ascendboot.model import files
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import MOST_BYTES, MOST_FILES, CodeTree, Entry
-from ascendboot.model.names import counted
+from ascendboot.model.names import counted, path_here
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Transport, write_script
@@ -82,7 +82,7 @@ def read_source(cluster: Cluster) -> Source | None:
     if shown is None:
         is_primary = cluster.code_source == files.PRIMARY
         return Source(None, cluster.primary_name) if is_primary else None
-    folder = Path(shown).expanduser()
+    folder = path_here(shown, cluster.source)
     if not folder.is_dir():
         raise InventoryError(
             [f'{cluster.source}: code.source: "{shown}" is not a folder here; correct it']

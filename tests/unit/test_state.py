@@ -1,23 +1,91 @@
-"""The `.ascendboot` folder: atomic writes, one setup at a time."""
+"""The control folder: where it is, atomic writes, one setup at a time."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from ascendboot.cli.verbs import Call
 from ascendboot.errors import AscendbootError
+from ascendboot.setup.record import digest
+from ascendboot.setup.sync import read_source
 from ascendboot.state import State, write_text
+
+Patch: TypeAlias = pytest.MonkeyPatch
 
 
 def test_the_current_inventory_is_recorded_relative_to_its_folder(tmp_path: Path) -> None:
     state = State(tmp_path / ".ascendboot")
     state.remember_current(tmp_path / "inventories" / "lab.yaml")
     assert state.current.read_text() == "inventories/lab.yaml\n"
+
+
+@pytest.mark.parametrize(
+    ("folders", "environ", "root"),
+    [
+        (("a/.ascendboot", "a"), {}, "a/.ascendboot"),
+        (("a/.ascendboot", "a/b/c"), {"ASCENDBOOT_HOME": "/x"}, "a/.ascendboot"),
+        (("home/.ascendboot/atlas", "home"), {}, "home/.local/share/ascendboot"),  # of a node
+        (("home/.ascendboot/clusters", "home/b"), {}, "home/.ascendboot"),
+        (("", "a"), {"ASCENDBOOT_HOME": "/x"}, "/x"),
+        (("", "a"), {"ASCENDBOOT_HOME": "~/x"}, "home/x"),
+        (("", "a"), {"XDG_DATA_HOME": "/data"}, "/data/ascendboot"),
+        (("", "a"), {}, "home/.local/share/ascendboot"),
+    ],
+)
+def test_the_control_folder_is_searched_upward_then_it_is_that_of_the_user(
+    folders: tuple[str, str], environ: dict[str, str], root: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    for name in folders:
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    for name, value in {"HOME": f"{tmp_path}/home", "ASCENDBOOT_HOME": "", **environ}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path / folders[1])
+    assert State.here().root == tmp_path / root
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_control_folder_of_another_user_above_is_not_used(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/.ascendboot").mkdir()
+    monkeypatch.chdir(tmp_path / "a/b")
+    assert State.here().root == tmp_path / "a/.ascendboot"
+    os.chown(tmp_path / "a/.ascendboot", 12345, -1)
+    assert State.here().root == tmp_path / "a/b/.ascendboot"
+
+
+def test_an_inventory_is_the_last_one_and_its_paths_hold_in_every_folder(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    nodes, code = "{a: {address: 192.0.2.1, identity: key}}", "{source: src, path: /x}"
+    write_text(tmp_path / "x.yaml", f"cluster: x\nnodes: {nodes}\ncode: {code}\n")
+    (tmp_path / "key").touch()
+    (tmp_path / "src/sub").mkdir(parents=True)
+    for root in (tmp_path / ".ascendboot", tmp_path / "data/ascendboot"):
+        monkeypatch.setenv("ASCENDBOOT_HOME", str(root))
+        monkeypatch.chdir(tmp_path)
+        State.here().remember_current(Path("x.yaml"))
+        digests = set()
+        for folder in (tmp_path, tmp_path / "src/sub"):
+            monkeypatch.chdir(folder)
+            cluster = Call().cluster()
+            digests.add(digest(cluster))
+            assert cluster.nodes[0].ssh.identity == str(tmp_path / "key")
+            source = read_source(cluster)
+            assert source is not None
+            assert source.folder is not None
+            assert source.folder.resolve() == tmp_path / "src"
+        assert len(digests) == 1
+        shutil.rmtree(root)
 
 
 _IN_A_LOCALE = """
@@ -36,7 +104,7 @@ run.log_command("n-1", 1, str(words))
 state.remember("lab", "applied", words)
 assert state.recall("lab", "applied") == words
 state.remember_current(inventory)
-assert locate(None, cwd=root, environ={}) == inventory
+assert locate(None, cwd=root, environ={}, current=state.current) == inventory
 assert state.current in state.setup_left_here("lab", inventory)
 """
 

@@ -43,7 +43,7 @@ def test_outside_there_is_none() -> None:
 
 
 def test_without_an_inventory_the_nodes_are_one(tmp_path: Path) -> None:
-    path = HERE.inventory(tmp_path, INSIDE)
+    path = HERE.inventory(tmp_path / ".ascendboot", INSIDE)
     assert path == tmp_path / ".ascendboot/slurm-7.yaml"
     cluster = load(path)
     assert (cluster.name, cluster.launcher) == ("slurm-7", "srun")
@@ -56,10 +56,10 @@ def test_the_inventory_that_was_set_up_last_counts(tmp_path: Path) -> None:
     (tmp_path / ".ascendboot").mkdir()
     current = tmp_path / ".ascendboot/current"
     current.write_text("big.yaml\n")
-    assert HERE.inventory(tmp_path, INSIDE) is None
+    assert HERE.inventory(tmp_path / ".ascendboot", INSIDE) is None
     current.write_text(".ascendboot/slurm-6.yaml\n")  # of an earlier allocation
-    assert HERE.inventory(tmp_path, INSIDE) is not None
-    assert HERE.inventory(tmp_path, {"ASCENDBOOT_INVENTORY": "big"}) is None
+    assert HERE.inventory(tmp_path / ".ascendboot", INSIDE) is not None
+    assert HERE.inventory(tmp_path / ".ascendboot", {"ASCENDBOOT_INVENTORY": "big"}) is None
 
 
 def test_a_part_of_an_inventory_is_a_cluster_of_its_own() -> None:
@@ -88,5 +88,5 @@ def test_nodes_without_an_address_are_refused(tmp_path: Path) -> None:
     ):
         answers(line)
         with pytest.raises(UsageError, match="write an inventory and use --inventory") as caught:
-            HERE.inventory(tmp_path, INSIDE)
+            HERE.inventory(tmp_path / ".ascendboot", INSIDE)
         assert message in str(caught.value)

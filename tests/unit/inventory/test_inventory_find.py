@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from ascendboot.errors import UsageError
 from ascendboot.inventory.yaml import locate
+
+
+def found(name: str | None, cwd: Path, environ: Mapping[str, str]) -> Path:
+    return locate(name, cwd=cwd, environ=environ, current=cwd / ".ascendboot/current")
 
 
 def touch(*names: str) -> None:
@@ -32,13 +37,13 @@ def touch(*names: str) -> None:
 def test_an_inventory_is_looked_up_by_name(name: str, expected: str, tmp_path: Path) -> None:
     touch("a.yaml", "inventories/a.yaml", "inventories/b.yaml", "inventories/c.yml", "plain")
     touch("folder/x", "inventories/folder.yaml")
-    assert locate(name, cwd=tmp_path, environ={}) == tmp_path / expected
-    assert locate(None, cwd=tmp_path, environ={"ASCENDBOOT_INVENTORY": name}) == tmp_path / expected
+    assert found(name, tmp_path, {}) == tmp_path / expected
+    assert found(None, tmp_path, {"ASCENDBOOT_INVENTORY": name}) == tmp_path / expected
 
 
 def test_an_absolute_name_is_taken_as_it_is(tmp_path: Path) -> None:
     touch("a.yaml")
-    assert locate(f"{tmp_path}/a", cwd=Path("/nowhere"), environ={}) == tmp_path / "a.yaml"
+    assert found(f"{tmp_path}/a", Path("/nowhere"), {}) == tmp_path / "a.yaml"
 
 
 def test_without_a_name_it_is_the_one_in_the_environment_then_the_one_last_set_up(
@@ -47,17 +52,15 @@ def test_without_a_name_it_is_the_one_in_the_environment_then_the_one_last_set_u
     touch("a.yaml", "inventories/b.yaml", ".ascendboot/current")
     Path(".ascendboot/current").write_text("inventories/b.yaml\n", encoding="utf-8")
     environ = {"ASCENDBOOT_INVENTORY": "a.yaml"}
-    assert locate(None, cwd=tmp_path, environ=environ) == tmp_path / "a.yaml"
-    assert locate(None, cwd=tmp_path, environ={"ASCENDBOOT_INVENTORY": ""}) == (
-        tmp_path / "inventories/b.yaml"
-    )
+    assert found(None, tmp_path, environ) == tmp_path / "a.yaml"
+    assert found(None, tmp_path, {"ASCENDBOOT_INVENTORY": ""}) == (tmp_path / "inventories/b.yaml")
     Path(".ascendboot/current").write_text(f"{tmp_path}/a.yaml", encoding="utf-8")
-    assert locate(None, cwd=tmp_path, environ={}) == tmp_path / "a.yaml"
+    assert found(None, tmp_path, {}) == tmp_path / "a.yaml"
 
 
 def not_found(name: str | None, cwd: Path, **environ: str) -> str:
     with pytest.raises(UsageError) as caught:
-        locate(name, cwd=cwd, environ=environ)
+        found(name, cwd, environ)
     assert caught.value.exit_code == 2
     return str(caught.value)
 

@@ -192,6 +192,8 @@ def test_the_committed_inventory_is_that_of_the_default_lab(pytestconfig: pytest
     assert [(n.name, n.address, n.device_count) for n in cluster.nodes] == [
         (n.name, str(n.address), len(n.devices)) for n in DEFAULT.nodes
     ]
-    assert {n.ssh.identity for n in cluster.nodes} == {".ascendboot/lab/id_ed25519"}
+    assert {n.ssh.identity for n in cluster.nodes} == {
+        str(Path(".ascendboot/lab/id_ed25519").absolute())
+    }
     assert {n.container for n in cluster.nodes} == {"rec-sdk"}
     assert cluster.env == {"OMPI_MCA_mpi_yield_when_idle": "1"}
