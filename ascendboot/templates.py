@@ -17,11 +17,16 @@ _INCLUDE = re.compile(r"^\. (\S+\.sh)\n", re.MULTILINE)
 """Nothing is sourced on a node: the text of the file takes the place of this line."""
 
 
-def installed_templates() -> Path:
-    """The templates: those inside the installed package, else those of the checkout around it."""
+def installed(folder: str) -> Path:
+    """A folder of the project: inside the installed package, else in the checkout around it."""
     package = Path(*ascendboot.__path__)
-    inside = package / "templates"
-    return inside if inside.is_dir() else package.parent / "templates"
+    inside = package / folder
+    return inside if inside.is_dir() else package.parent / folder
+
+
+def installed_templates() -> Path:
+    """The folder of the templates."""
+    return installed("templates")
 
 
 def script(name: str, /, **values: object) -> str:

@@ -18,7 +18,7 @@ _BELOW = {
     "model": "value errors",
     "ranktable": "value errors",
     "console": "value errors model",
-    "lab": "value errors model",
+    "lab": "value templates errors model",
     "state": "value errors model",
     "transport": "value templates errors model",
     "inventory": "value errors hccl model ranktable",

@@ -22,6 +22,7 @@ from ascendboot.lab import shape as shape_module
 from ascendboot.lab.links import NAMESPACES
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape
+from ascendboot.templates import installed
 from ascendboot.value import Value
 
 NAME = "rec-sdk"
@@ -381,10 +382,8 @@ def _stage_workload(root: Path, surroundings: Surroundings) -> None:
     host.put(root / "usr/local/bin/python3", run_python, mode=0o755)
     place = root / _DEMO_ON_NODE
     host.directory(place)
-    source = surroundings.project / DEMO if surroundings.project else None
-    if source and source.is_dir():
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, place, dirs_exist_ok=True, ignore=ignore)
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(installed("examples") / place.name, place, dirs_exist_ok=True, ignore=ignore)
 
 
 def _stage_container(disk: Path, node: LabNode, surroundings: Surroundings) -> None:
