@@ -1,4 +1,4 @@
-"""Reference pages and the schema for editors, as far as the code knows their content.
+"""Reference pages, man page and schema for editors, as far as the code knows their content.
 
 `python -m tests.reference_pages` writes them; tests compare them. The prose of the pages is written
 by hand.
@@ -19,10 +19,12 @@ from ascendboot.inventory.schema import resolve, whole
 from ascendboot.jobs.error_codes import known_errors
 from ascendboot.model.names import ranks_named
 from ascendboot.ranktable.rules import rules
+from tests.man_page import man_page
 from tests.scenarios import scenarios
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "inventories/inventory.schema.json"
+MAN_PAGE = ROOT / "docs/ascendboot.1"
 _ABBREVIATIONS = {"id": "ID", "ip": "IP", "ssh": "SSH"}
 SECTIONS = ["ssh", "resources", "topology", "launcher", "code", "logs", "checkpoint", "parallel"]
 _PORTS = "[0-9]{1,5}(-[0-9]{1,5})?"
@@ -197,8 +199,9 @@ def with_tables(page: str, tables: list[str]) -> str:
 
 
 def main() -> None:
-    """Write the schema and the tables of all pages."""
+    """Write the schema, the man page and the tables of all pages."""
     SCHEMA.write_text(schema_text(), encoding="utf-8")
+    MAN_PAGE.write_text(man_page(), encoding="utf-8")
     for name, tables in page_tables().items():
         path = ROOT / "docs/reference" / name
         path.write_text(with_tables(path.read_text(encoding="utf-8"), tables), encoding="utf-8")

@@ -74,6 +74,7 @@ def environment_with(version: str, wheel: Path, folder: Path, *, extra: str = ""
 def test_the_wheel_holds_its_folders_and_its_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        assert [n for n in names if n.endswith(".data/data/share/man/man1/ascendboot.1")]
         [metadata] = [archive.read(n).decode() for n in names if n.endswith(".dist-info/METADATA")]
         [licence] = [archive.read(n) for n in names if n.endswith("/licenses/LICENSE")]
     assert licence == (ROOT / "LICENSE").read_bytes()
