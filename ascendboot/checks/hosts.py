@@ -45,13 +45,13 @@ def elsewhere_findings(
     for words, nodes in finding.grouped((words, node) for node, words in elsewhere.items()).items():
         text = f"another control folder set up the cluster here: {words}; this is {here}"
         if take_over:
-            text += ". --take-over replaces its keys"
+            text += ". This run replaces its keys"
             remedy = "Copy this folder's clusters/CLUSTER there if both are to be used"
             yield finding.warning("set-up-elsewhere", tuple(nodes), text, remedy)
         else:
             remedy = (
                 "Copy clusters/CLUSTER from that folder into this one and run setup again; "
-                "only if that folder is not to be used any more, run setup --take-over"
+                "only if that folder is not to be used any more, run adopt"
             )
             yield finding.error("set-up-elsewhere", tuple(nodes), text, remedy)
 

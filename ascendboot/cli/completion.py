@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 VERBS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Set up a cluster": {"setup": "setup", "check": "setup", "reset": "reset"},
+    "Set up a cluster": {**dict.fromkeys(("setup", "check", "adopt"), "setup"), "reset": "reset"},
     "Run jobs": {
         "train": "train",
         "jobs": "status",

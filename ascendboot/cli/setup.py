@@ -83,23 +83,50 @@ def setup(
     there are changes (with --plan --exit-code), 4 a node is unreachable, 130
     interrupted.
     """
+    options = {"deletes": delete_code, "take_over": take_over, "break_lock": break_lock}
+    call.screen.shows_diffs = diff
+    _set_up(call, planning=plan, exit_code=exit_code, accept_new=accept_new, **options)
+
+
+@cluster_verb(
+    bare="inventory",
+    help={
+        "plan": "Show what would change, and who set up the nodes; write nothing on them",
+        "break-lock": BREAK_LOCK_HELP,
+        "accept-new": "Accept and remember unknown host keys, and print them",
+    },
+)
+def adopt(
+    call: Call, *, plan: bool = False, break_lock: bool = False, accept_new: bool = False
+) -> None:
+    """Take over a cluster that another control folder set up.
+
+    Shows which folder it is, by whom and since when, then works as setup and
+    replaces the keys on all nodes. After that the nodes refuse the other folder.
+    It is refused while a job runs, because the job uses the keys.
+
+    Examples:
+      invoke adopt two-node.yaml --plan        who has it, and what would change
+      invoke adopt two-node.yaml --accept-new  from a new control machine
+
+    Exit codes: 0 done, 1 a step failed or is blocked, 2 invalid inventory, 4 a
+    node is unreachable, 130 interrupted.
+    """
+    _set_up(call, planning=plan, accept_new=accept_new, take_over=True, break_lock=break_lock)
+
+
+def _set_up(
+    call: Call, *, planning: bool, accept_new: bool, exit_code: bool = False, **options: bool
+) -> None:
     screen, cluster = call.screen, call.cluster(with_own_table=True)
-    verb, screen.shows_diffs = "plan" if plan else "setup", diff
-    with call.session(verb, cluster, reads=plan, accept_new=accept_new) as session:
-        report = walk_setup(
-            session,
-            screen,
-            planning=plan,
-            inventory=call.path,
-            deletes=delete_code,
-            take_over=take_over,
-            break_lock=break_lock,
-        )
+    verb = "plan" if planning else "setup"
+    with call.session(verb, cluster, reads=planning, accept_new=accept_new) as session:
+        report = walk_setup(session, screen, planning=planning, inventory=call.path, **options)
     session.run.write_json("report.json", report.to_json())
-    screen.summary(report, session.run.shown, planned=plan)
+    screen.summary(report, session.run.shown, planned=planning)
     changes = report.count(Outcome.WOULD_CHANGE)
     code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
-    call.end(code, report.to_json())
+    call.end(code, report.to_json() | {"folder": str(session.run.folder)})
 
 
 @cluster_verb(
@@ -177,7 +204,7 @@ def check(
         document = report.to_json() | ({"advice": _advice(session, screen)} if advise else {})
     session.run.write_json("report.json", document)
     screen.verdict(report, session.run.shown)
-    call.end(report.exit_code, document)
+    call.end(report.exit_code, document | {"folder": str(session.run.folder)})
 
 
 def _advice(session: Session, screen: Screen) -> list[dict[str, str]]:

@@ -270,8 +270,8 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
     question = f"{content} | sort | xargs sha256sum"
     before = operator.on_all(question)
 
-    def second(*flags: str) -> Ended:
-        argv = [PROGRAM, "setup", "--inventory", str(path), "--accept-new", "--json", *flags]
+    def second(*flags: str, verb: str = "setup") -> Ended:
+        argv = [PROGRAM, verb, "--inventory", str(path), "--accept-new", "--json", *flags]
         done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
         return Ended(done.returncode, done.stdout, done.stderr)
 
@@ -288,7 +288,7 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
     assert not (tmp_path / ".ascendboot/clusters/lab/ca").exists()
 
     operator.call("stop", "--grace", "0.5", inventory=path, exits=0)
-    taken = second("--take-over")
+    taken = second(verb="adopt") if trust == "ca" else second("--take-over")
     assert taken.code == 0, taken.err
     assert second().outcomes("changed") == []
     operator.setup(inventory=path, exits=1)

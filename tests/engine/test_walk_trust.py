@@ -195,11 +195,11 @@ def test_hostile_7_another_control_folder_changes_nothing_unless_it_takes_over(
             assert refused.exit_code == 1
             told = details(refused)
             if cluster.take_over:
-                assert told[0].startswith("lab-2: job j1 runs, and --take-over would replace")
+                assert told[0].startswith("lab-2: job j1 runs, and the takeover would replace")
             else:
                 assert "lab-[1-2]: another control folder" in told[0]
                 assert "/first of first@host, since 2026-01-02T03:04Z" in told[0]
-                assert "setup --take-over" in told[0]
+                assert "run adopt" in told[0]
     assert [node.transport.files for node in cluster.nodes] == before
 
     cluster.nodes[1].jobs = "end\n"

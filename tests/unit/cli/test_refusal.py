@@ -69,3 +69,20 @@ def test_a_report_that_cannot_be_written_keeps_exit_code_and_summary(
     assert done.returncode == 4
     assert " Kept in .ascendboot/runs/" in summary
     assert problem == "standard output: could not be written: No space left on device"
+
+
+@pytest.mark.parametrize("verb", ["setup", "adopt", "check"])
+def test_without_a_node_that_answers_no_key_is_made_and_the_folder_is_named(
+    verb: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.yaml").write_text(NOBODY)
+    done = ended(MAIN, verb, "x.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 4
+    [run] = (tmp_path / ".ascendboot/runs").iterdir()
+    assert json.loads(done.stdout)["folder"] == str(run)
+    kept = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    lock = {".ascendboot/clusters/x/lock"} if verb != "check" else set()
+    assert kept == {"x.yaml", *lock, *(f"{run.relative_to(tmp_path)}/{n}" for n in FILES)}
+
+
+FILES = ("report.json", "run.log")
