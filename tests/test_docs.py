@@ -46,7 +46,7 @@ def test_every_verb_and_flag_is_in_the_reference_and_has_help(name: str) -> None
         if argument.positional:
             continue
         assert argument.help, f"{name} --{argument.name} has no help"
-        assert f"--{argument.name.replace('_', '-')}" in COMMANDS, argument.name
+        assert f"--{argument.name.strip('_').replace('_', '-')}" in COMMANDS, argument.name
 
 
 def test_every_exit_code_is_in_the_table() -> None:
@@ -211,7 +211,7 @@ def test_every_command_in_a_page_has_a_verb_and_flags_that_exist() -> None:
     assert len(commands) > 100
     assert sorted({verb for _, verb, _ in commands} - set(TASKS.task_names)) == []
     known = {
-        name: {f"--{argument.name.replace('_', '-')}" for argument in ARGUMENTS[name]}
+        name: {f"--{argument.name.strip('_').replace('_', '-')}" for argument in ARGUMENTS[name]}
         for name in TASKS.task_names
     }
     wrong = [c for c in commands if c[1] in known and not c[2] <= known[c[1]] | {"--help"}]

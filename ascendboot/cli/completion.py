@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 VERBS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Set up a cluster": {**dict.fromkeys(("setup", "check", "adopt"), "setup"), "reset": "reset"},
+    "Set up a cluster": {
+        "init": "init",
+        **dict.fromkeys(("setup", "check", "adopt"), "setup"),
+        "reset": "reset",
+    },
     "Run jobs": {
         "train": "train",
         "jobs": "status",

@@ -190,6 +190,11 @@ class Screen:
         self.say(f"{question} [y/N]")
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
+    def answer(self, question: str, default: str = "") -> str:
+        """Ask for a text at the terminal; without an answer it is the default."""
+        self.say(f"{question} [{default}]" if default else question)
+        return sys.stdin.readline().strip() or default
+
     def job(self, report: JobReport, folder: str) -> None:
         """Print the end of a job: the cause or the first failing rank, and the exit code."""
         for note in report.notes:

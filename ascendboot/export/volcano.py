@@ -202,17 +202,19 @@ def facts(name: str = "kubernetes.yaml") -> dict[str, Any]:
 
 @cache
 def template(name: str) -> Template:
-    """A template; `q` writes text in double quotes, `yaml` any value, `sh` a word of a shell."""
-    loader = FileSystemLoader([installed_templates() / name for name in ("volcano", "slurm")])
+    """A template; `q` quotes text, `yaml` and `flow` write any value, `sh` a word of a shell."""
+    folders = ("volcano", "slurm", "inventory")
+    loader = FileSystemLoader([installed_templates() / name for name in folders])
     made = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - YAML
     made.trim_blocks = made.lstrip_blocks = made.keep_trailing_newline = True
     made.filters["q"] = partial(_dumped, default_style='"')
     made.filters["yaml"] = _dumped
+    made.filters["flow"] = partial(_dumped, default_flow_style=True)
     made.filters["sh"] = shlex.quote
     return made.get_template(name)
 
 
-def _dumped(value: object, default_style: str | None = None) -> str:
+def _dumped(value: object, default_style: str | None = None, **more: bool) -> str:
     plain = str(value) if default_style else value
-    options: dict[str, Any] = {"default_style": default_style, "sort_keys": False}
+    options: dict[str, Any] = {"default_style": default_style, "sort_keys": False, **more}
     return str(yaml.safe_dump(plain, **options, allow_unicode=True, width=1 << 20)).strip()

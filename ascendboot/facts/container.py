@@ -59,6 +59,24 @@ def container_query(node: Node) -> dict[str, query.Fact[system.Engines]]:
     return {"container": query.Fact(command, _engines)}
 
 
+def running_query() -> query.Fact[Mapping[str, str]]:
+    """The query for the images of the containers that run on a node, by name."""
+    command = read_script(
+        script("facts-running.sh", limit_s=_LIMIT_S),
+        purpose="list the running containers",
+        timeout_s=3.0 * _LIMIT_S,
+    )
+    return query.Fact(command, _running)
+
+
+def _running(result: Result) -> Mapping[str, str]:
+    sections = query.Sections(result, _CONTAINER_SCRIPT)
+    if refused := [_message(reply) for reply in sections.values() if reply.exit_code]:
+        raise ToolError("; ".join(refused))
+    lines = [line.split() for reply in sections.values() for line in reply.text.splitlines()]
+    return {name.split(",")[0]: "".join(image) for name, *image in sorted(lines)}
+
+
 def container_exec(node: Node, answer: query.Answer[system.Engines]) -> ContainerExec | None:
     """How to run commands in the node's container; None if that is not possible."""
     engines = query.value_of(answer)

@@ -205,7 +205,7 @@ def read(
     Raises:
         InventoryError: it cannot be read, or is not one mapping.
     """
-    text = _text(path, file)
+    text = read_text(path, file)
     problems: list[Problem] = []
     root = _compose(text, file, problems)
     if root is None:
@@ -220,7 +220,8 @@ def read(
     return Sheet(file, data, mark, problems)
 
 
-def _text(path: Path, file: str) -> str:
+def read_text(path: Path, file: str) -> str:
+    """The text of a file, called `file` in messages; InventoryError if it is none."""
     try:
         with path.open("rb") as stream:
             content = stream.read(LIMIT + 1)
@@ -228,7 +229,7 @@ def _text(path: Path, file: str) -> str:
         raise _refused(file, WHOLE, "is a folder; name the YAML file in it") from error
     except (OSError, ValueError) as error:
         why = ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
-        what = f"could not be read: {why}; name another with --inventory"
+        what = f"could not be read: {why}; name another file"
         raise _refused(file, WHOLE, what) from error
     if len(content) > LIMIT:
         what = f"is larger than {LIMIT // 1024**2} MiB; write many nodes as one range"

@@ -301,7 +301,7 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
     assert loaded(b"\xef\xbb\xbf" + MINIMAL.replace("\n", "\r\n").encode()).name == "c"
 
 
-ANOTHER = "; name another with --inventory"
+ANOTHER = "; name another file"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,353 @@
+"""`init`: write the inventory of a new cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ascendboot.cli.verbs import Call, verb
+from ascendboot.console.screen import Screen
+from ascendboot.errors import AscendbootError, InventoryError, UnreachableError, UsageError, excerpt
+from ascendboot.export.volcano import template
+from ascendboot.facts.container import running_query
+from ascendboot.facts.node_facts import host_queries
+from ascendboot.facts.query import Answer, Unanswered, query, value_of
+from ascendboot.inventory import schema, values
+from ascendboot.inventory.load import load
+from ascendboot.inventory.sources import Host, hosts_of
+from ascendboot.inventory.yaml import FOLDER
+from ascendboot.model.cluster import Cluster, Node
+from ascendboot.model.names import counted, fold
+from ascendboot.state import write_text
+from ascendboot.transport.pool import results_and_errors
+from ascendboot.value import Struct, asdict, field
+
+Ask = Callable[[str, str], str]
+"""Returns the answer to a question, or its default."""
+_FURTHER = ("primary", "code", "env", "data", "launcher", "resources", "profile", "checkpoint")
+_OF_ONE_NODE = ("address", "cluster_address", "server_id", "groups")
+_VIRTUAL = re.compile(r"(docker|br-|veth|virbr|cni|flannel|podman|cali|tunl|kube).*")
+_FACTS = ("host", "interfaces", "npus", "running")
+_NUMBERED = re.compile("node-[0-9]+")
+_NONE = "none"
+_NOT_WRITTEN = "init: no node is left, so nothing is written; correct this, then repeat"
+_NO_ADDRESS = "{}: left out: its name has no IPv4 address here; state its address"
+_HOSTS = "Hosts, such as atlas-[01-16] or root@192.0.2.11 root@192.0.2.12"
+
+
+@verb(
+    shared=("forks", "json"),
+    positional=[],
+    bare="host",
+    iterable=["host"],
+    help={
+        "host": "A host; also without the flag: NAME, USER@NAME:PORT or atlas-[01-16]",
+        "from": "Read hosts from a hostfile, ~/.ssh/config or an inventory of Ansible",
+        "name": "The name of the cluster. Default: that of its nodes, without numbers",
+        "user": "The login name, where a host states none. Default: as with ssh",
+        "identity": "The private key, where a host states none. Default: as with ssh",
+        "container": "The container in which ranks run, or none. Default: the only one that runs",
+        "cluster-network": "The network between the nodes, such as 192.0.2.0/24",
+        "output": "The file to write; - for standard output. Default: inventories/NAME.yaml",
+        "no-query": "Connect to no node",
+        "accept-new": "Accept and remember unknown host keys, and print them",
+        "force": "Overwrite the file",
+        "yes": "Ask nothing; take the defaults",
+        "json": "Print what was found as JSON on standard output",
+    },
+)
+def init(
+    call: Call,
+    host: list[str],
+    *,
+    from_: str = "",
+    name: str = "",
+    user: str = "",
+    identity: str = "",
+    container: str = "",
+    cluster_network: str = "",
+    output: str = "",
+    no_query: bool = False,
+    accept_new: bool = False,
+    force: bool = False,
+    yes: bool = False,
+) -> None:
+    """Write the inventory of a new cluster.
+
+    Queries the nodes for NPUs, running containers and networks, and asks what
+    it must. Changes nothing on them. Hosts can come from a hostfile of Open MPI
+    or DeepSpeed, from ~/.ssh/config, or from an inventory of Ansible or
+    ascend-deployer. What is not taken over is listed; passwords never are.
+
+    Examples:
+      invoke init atlas-[01-16] --user root
+      invoke init root@192.0.2.11 root@192.0.2.12:2222 --name two-node
+      invoke init --from hosts.ini --container rec-sdk --output atlas.yaml
+
+    Exit codes: 0 done, 2 wrong usage, 4 a node is unreachable (the inventory
+    marks it; if none answers nothing is written), 130 interrupted.
+    """
+    screen = Screen(json_mode=call.json or output == "-")
+    asks = sys.stdin.isatty() and not (yes or call.json)
+    ask: Ask = screen.answer if asks else lambda _, default: default
+    words = host or ([] if from_ else ask(_HOSTS, "").split())
+    if not (words or from_):
+        raise UsageError("init: names no host; write init HOST, or init --from FILE")
+    hosts, notes = hosts_of(words, Path(from_).expanduser() if from_ else None)
+    name = name or ask("Name of the cluster", _stem(hosts))
+    path = Path(output or f"{FOLDER}/{name}.yaml")
+    if output != "-" and not force and os.path.lexists(path):
+        raise UsageError(f"{path}: is there already; --force overwrites it, --output names another")
+    has_user = any("user" in host.keys for host in hosts)
+    user = user or ("" if has_user else ask("Login name on the nodes; empty: as with ssh", ""))
+    draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)
+    if not no_query:
+        draft.query(call, screen, accept_new=accept_new)
+        draft.choose_network(cluster_network, ask)
+        draft.choose_container(container, ask)
+    draft.finish(call, screen, path)
+
+
+class _NoneAnswersError(AscendbootError):
+    exit_code = UnreachableError.exit_code
+
+
+class _Node(Struct):
+    """A node of the new inventory, and what it answers."""
+
+    name: str
+    keys: dict[str, Any]
+    error: str = ""
+    comment: str = ""
+    hostname: str = ""
+    """Empty: it did not answer."""
+    networks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Its IPv4 address and interface in each network."""
+    running: Mapping[str, str] = field(default_factory=dict)
+    """The images of its running containers, by name."""
+
+    @property
+    def lacks_address(self) -> bool:
+        """Whether no inventory with it could be loaded."""
+        where = self.keys.get("cluster_address", self.keys["address"])
+        return values.why_not_cluster_ip(where) is not None
+
+    def take(self, answers: Mapping[str, Answer[Any]]) -> list[str]:
+        """Fill in what it answers; returns what it could not answer or has otherwise."""
+        system, npus = value_of(answers["host"]), value_of(answers["npus"])
+        self.hostname = system.hostname if system else self.name
+        self.running = value_of(answers["running"]) or {}
+        self.networks = {
+            each.network: (each.address, interface.name)
+            for interface in value_of(answers["interfaces"]) or ()
+            if interface.is_up and not _VIRTUAL.match(interface.name)
+            for each in interface.addresses
+            if each.scope == "global" and ":" not in each.address
+        }
+        notes = [excerpt(a.message) for a in answers.values() if isinstance(a, Unanswered)]
+        slots = self.keys.pop("devices", None)
+        if npus and npus.npus:
+            self.keys["devices"] = number = len(npus.npus)
+            self.comment = f"{number} x {', '.join(sorted({n.chip_name for n in npus.npus}))}"
+            if slots not in (None, number):
+                notes.append(f"slots={slots}: left out: it has {counted(number, 'NPU')}")
+        return notes
+
+
+class _Draft(Struct):
+    """The new inventory."""
+
+    name: str
+    source: str
+    nodes: list[_Node]
+    notes: list[str]
+    choices: list[str] = field(default_factory=list)
+    """Comments on what the operator may choose."""
+
+    @property
+    def answered(self) -> list[_Node]:
+        """The nodes that answered: all of them, or at least one."""
+        return [node for node in self.nodes if node.hostname]
+
+    def query(self, call: Call, screen: Screen, *, accept_new: bool) -> None:
+        """Connect to every node once, and fill in what it answers.
+
+        Raises:
+            UnreachableError: none answers.
+        """
+
+        def answers_of(node: Node) -> dict[str, Answer[Any]]:
+            facts = {**host_queries(cluster, node), "running": running_query()}
+            return query(hosts[node.name], {key: facts[key] for key in _FACTS})
+
+        # The nodes of this cluster are only reached by SSH.
+        places = [f"0.0.{n >> 8}.{n & 255}" for n in range(1, len(self.nodes) + 1)]
+        cluster = self.loaded(places)
+        options = {"reads": True, "accept_new": accept_new}
+        with call.session("init", cluster, screen=screen, **options) as session:
+            hosts, lost = session.connect_hosts_to_look(cluster.nodes)
+            reached = [node for node in cluster.nodes if node.name in hosts]
+            answers, failed = results_and_errors(reached, answers_of, forks=call.forks)
+        if not answers:
+            raise _NoneAnswersError(*map(str, ({**lost, **failed}).values()), _NOT_WRITTEN)
+        notes: dict[str, list[str]] = {}
+        for node in self.nodes:
+            for note in node.take(answers[node.name]) if node.name in answers else ():
+                notes.setdefault(note, []).append(node.name)
+            node.error = str(lost.get(node.name) or failed.get(node.name) or "")
+        self.notes += [f"{fold(names)}: {note}" for note, names in notes.items()]
+        for name, key in session.host_keys.accepted.items():
+            screen.say(f"{name}: accepted the new host key {key.fingerprint}")
+        names = {node.hostname for node in self.answered}
+        is_free = names.isdisjoint(node.name for node in self.nodes if not node.hostname)
+        valid = all(values.is_match(values.NAME, each) for each in names)
+        for node in self.answered if len(names) == len(answers) and is_free and valid else ():
+            node.name = node.hostname if _NUMBERED.fullmatch(node.name) else node.name
+        counts = {node.keys.get("devices") for node in self.answered}
+        for node in self.nodes if len(counts) == 1 and None not in counts else ():
+            node.keys |= {"devices": next(iter(counts))}
+
+    def choose_network(self, network: str, ask: Ask) -> None:
+        """State where nodes reach each other, if that is not where SSH reaches them.
+
+        Raises:
+            UsageError: not all nodes are in this network.
+        """
+        first, *others = [node.networks for node in self.answered]
+        shared = [each for each in first if all(each in other for other in others)]
+        direct = [
+            each
+            for each in shared
+            if all(node.networks[each][0] == node.keys["address"] for node in self.answered)
+        ]
+        shown = ", ".join(f"{each} ({first[each][1]})" for each in shared)
+        usual = next(iter((*direct, *shared)), "")
+        if not network and len(shared) > 1:
+            network = ask(f"Network between the nodes, of {shown}", usual)
+            self.choices.append(f"Networks of all nodes: {shown}. cluster_address selects one.")
+        if network and network not in shared:
+            have = f"they share {shown}" if shared else "they share none"
+            raise UsageError(f"--cluster-network: {network}: not all nodes have it; {have}")
+        for node in self.answered:
+            at, _ = node.networks.get(network or usual, ("", ""))
+            if at and at != node.keys["address"]:
+                node.keys.setdefault("cluster_address", at)
+
+    def choose_container(self, container: str, ask: Ask) -> None:
+        """State where ranks run, if that is known."""
+        first, *others = [node.running for node in self.answered]
+        shared = [each for each in first if all(each in other for other in others)]
+        if not container and not any("container" in node.keys for node in self.nodes):
+            shown = ", ".join(f"{each} ({first[each]})" for each in shared)
+            usual = shared[0] if len(shared) == 1 else _NONE
+            container = ask(f"Container of the ranks, of {shown}", usual) if shared else _NONE
+            if shared and container == _NONE:
+                words = f"On all nodes run: {shown}. `container: NAME` under defaults selects one"
+                self.choices.append(f"{words}; without it ranks run on the servers.")
+        if container not in ("", _NONE):
+            for node in self.nodes:
+                node.keys.setdefault("container", container)
+            lacking = fold(n.name for n in self.answered if container not in n.running)
+            self.notes += [f"{lacking}: no container {container} runs there"] if lacking else []
+
+    def text(self, places: Sequence[str] = ()) -> str:
+        """The file; `places` replace the addresses between the nodes."""
+        first, *others = [node.keys for node in self.nodes]
+        common = {
+            key: value
+            for key, value in first.items()
+            if key not in _OF_ONE_NODE and all(keys.get(key) == value for keys in others)
+        }
+        rows = [(n, {k: v for k, v in n.keys.items() if k not in common}) for n in self.nodes]
+        for (_, keys), place in zip(rows, places, strict=False):
+            keys["cluster_address"] = place
+        shapes = schema.whole()["properties"]
+        return template("begin.yaml.j2").render(
+            name=self.name,
+            source=self.source,
+            nodes=[(n, keys, not places and n.lacks_address) for n, keys in rows],
+            defaults=common,
+            groups=sorted({group for _, keys in rows for group in keys.get("groups", ())}),
+            choices=self.choices,
+            further=[(k, shapes[k]["description"], shapes[k]["examples"][0]) for k in _FURTHER],
+        )
+
+    def loaded(self, places: Sequence[str] = ()) -> Cluster:
+        """The cluster of this inventory, as every verb will load it.
+
+        Raises:
+            InventoryError: something that the operator or a file states is not valid.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "inventory.yaml")
+            write_text(file, self.text(places))
+            try:
+                return load(file)
+            except InventoryError as error:
+                place = re.compile(re.escape(str(file)) + r"(:\d+)*")
+                found = [place.sub("the new inventory", each) for each in error.problems]
+                raise InventoryError(found) from error
+
+    def finish(self, call: Call, screen: Screen, path: Path) -> None:
+        """Check and deliver the inventory, and end the verb.
+
+        Raises:
+            UsageError: no node is left.
+            Exit: the exit code is not 0.
+        """
+        for node in (node for node in self.nodes if node.lacks_address):
+            with suppress(OSError):
+                found = socket.gethostbyname(node.keys["address"])
+                node.keys |= {} if found.startswith("127.") else {"cluster_address": found}
+            node.error = node.error or (_NO_ADDRESS.format(node.name) if node.lacks_address else "")
+        errors = [node.error for node in self.nodes if node.error]
+        if all(node.lacks_address for node in self.nodes):
+            raise UsageError(*errors, _NOT_WRITTEN)
+        self.loaded()
+        text, is_file = self.text(), str(path) != "-"
+        if is_file:
+            write_text(path, text)
+        elif not call.json:
+            screen.text(text.removesuffix("\n"))
+        for note in (*self.notes, *errors):
+            screen.error(note, "red" if note in errors else "yellow")
+        code = UnreachableError.exit_code if errors else 0
+        document: dict[str, object] = {
+            "exit_code": code,
+            "cluster": self.name,
+            "path": str(path) if is_file else None,
+            "inventory": text,
+            "nodes": [asdict(node) for node in self.nodes],
+            "not_carried_over": self.notes,
+        }
+        where = path.stem if path.parent == Path(FOLDER) else str(path)
+        next_ = f"Next: ascendboot check {shlex.quote(where)}"
+        written = f"{path}: written, with {counted(len(self.nodes), 'node')}"
+        call.end(code, document, (written, next_) if is_file else ())
+
+
+def _nodes(hosts: Sequence[Host], defaults: Mapping[str, str]) -> list[_Node]:
+    """The nodes of hosts; a host that is named by its address alone gets a number as name."""
+    width = len(str(len(hosts)))
+    usual = {key: value for key, value in defaults.items() if value}
+    return [
+        _Node(
+            f"node-{number:0{width}}" if values.ip_of(host.name) else host.name,
+            {**usual, **host.keys, **({"groups": list(host.groups)} if host.groups else {})},
+        )
+        for number, host in enumerate(hosts, 1)
+    ]
+
+
+def _stem(hosts: Sequence[Host]) -> str:
+    """`atlas` of atlas-01 to atlas-16."""
+    stems = {re.sub(r"[^A-Za-z]*[0-9].*|\..*", "", host.name) for host in hosts}
+    return stems.pop() if len(stems) == 1 and stems != {""} else "cluster"

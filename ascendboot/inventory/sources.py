@@ -1,0 +1,299 @@
+"""Nodes for a new inventory: from words, hostfiles, ~/.ssh/config and inventories of Ansible."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from ascendboot.errors import UsageError
+from ascendboot.inventory import values
+from ascendboot.inventory.yaml import Raw, Sheet, described, read, read_text
+from ascendboot.model.names import expand, runs
+from ascendboot.model.secrets import is_secret_name
+from ascendboot.value import Struct, Value, field
+
+_HOST = re.compile(
+    r"(?:(?P<user>[^\s:@]+)@)?"
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*|[^\s@:]+)"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+)
+_SSH_HOST = re.compile(r"\s*host(?:\s*=\s*|\s+)(.*)", re.IGNORECASE)
+_SSH_OTHER = re.compile(
+    r"\s*(hostname|user|port|identityfile|proxyjump|include|match)[\s=]", re.IGNORECASE
+)
+_YAML = re.compile(r"---|\{|[^\s\[=]+:(\s|$)")
+_SECTION = re.compile(r"\[([^\]:]+)(?::(\w+))?\]\s*(?:[#;].*)?")
+_SLOTS = re.compile(r"(max[_-])?slots\s*=\s*([0-9]{1,4})")
+_JUMP = re.compile(r"(?:-J\s*|ProxyJump[ =])([^\s'\"]+)")
+_SSH = 22
+_KEYS = {
+    "ansible_host": "address",
+    "ansible_user": "user",
+    "ansible_port": "port",
+    "ansible_private_key_file": "identity",
+    "ascendboot_cluster_address": "cluster_address",
+    "ascendboot_container": "container",
+    "ascendboot_server_id": "server_id",
+}
+"""The keys of a node for variables of Ansible, and for those that `export.ansible` writes."""
+_ONE_FILE = "`ansible-inventory -i FILE --list >hosts.json` writes it as one file that is read"
+_FORMS = f"expected hosts, a hostfile, ~/.ssh/config or an inventory of Ansible ({_ONE_FILE})"
+_Variables = dict[str, tuple[str, str]]
+"""Values and their places `file:line`, by name."""
+
+
+class Host(Value, kw_only=True):
+    """A node as words or another tool's file name it; `keys` are those of an inventory."""
+
+    name: str
+    where: str
+    """`hosts.ini:3`, or the word on the command line."""
+    keys: Mapping[str, Any]
+    groups: tuple[str, ...] = ()
+
+
+def hosts_of(words: Iterable[str], file: Path | None = None) -> tuple[list[Host], list[str]]:
+    """The hosts that words and a file name, and notes on what of the file is left out.
+
+    Raises:
+        UsageError: a word or line is not understood, or a host is named twice.
+        InventoryError: the file cannot be read.
+    """
+    found = [host for word in words for host in _hosts(word, word)]
+    source = _Source()
+    if file is not None:
+        found += source.hosts_of(file)
+    places: dict[str, str] = {}
+    for host in found:
+        if host.name in places:
+            first = places[host.name]
+            raise UsageError(f"{host.where}: {host.name} stands in {first} too; keep one")
+        places[host.name] = host.where
+    return found, source.notes
+
+
+def _hosts(word: str, where: str, keys: Mapping[str, Any] | None = None) -> Iterator[Host]:
+    """The hosts of a word such as `root@atlas-[01-16]:2222`, with further keys."""
+    match = _HOST.fullmatch(word)
+    if match is None:
+        raise UsageError(
+            f"{where}: {described(word)} is no host; write NAME, USER@NAME or USER@NAME:PORT"
+        )
+    host, user, port = match["host"], match["user"], match["port"]
+    more = {"user": user} if user else {}
+    more |= {"port": int(port)} if port else {}
+    try:
+        names = expand(host[1:-1] if ":" in host and host[0] == "[" else host)
+    except ValueError as error:
+        raise UsageError(f'{where}: "{host}": {error}') from error
+    for name in names:
+        if why := values.why_not_address(name):
+            raise UsageError(f'{where}: "{name}" {why}')
+        yield Host(name=name, where=where, keys={"address": name, **more, **(keys or {})})
+
+
+class _Source(Struct):
+    """A file of another tool; of Ansible its groups, with hosts, inner groups and variables."""
+
+    left_out: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The places of what is left out, by words that name it and say why."""
+    own: dict[str, _Variables] = field(default_factory=dict)
+    """The variables of each host, and its place as the one without a name."""
+    hosts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    parents: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    shared: dict[str, _Variables] = field(default_factory=lambda: defaultdict(dict))
+
+    def leave_out(self, at: str, what: str, why: str = "an inventory has no such key") -> None:
+        places = self.left_out[f"{what}: left out: {why}"]
+        places += [] if at in places else [at]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is left out, with file and lines."""
+        found = []
+        for words, places in self.left_out.items():
+            lines = [int(place.rpartition(":")[2]) for place in places]
+            found.append((min(lines), f"{places[0].rpartition(':')[0]}:{runs(lines)}: {words}"))
+        return [note for _, note in sorted(found)]
+
+    def hosts_of(self, path: Path) -> list[Host]:
+        """The hosts of a file, whose form its content shows."""
+        file = str(path)
+        numbered = enumerate(read_text(path, file).splitlines(), 1)
+        lines = [(f"{file}:{n}", text.strip()) for n, text in numbered]
+        lines = [(at, text) for at, text in lines if text[:1] not in ("", "#", ";")]
+        texts = [text for _, text in lines]
+        if not lines:
+            raise UsageError(f"{file}: names no host; {_FORMS}")
+        if _YAML.match(texts[0]):
+            found = self.of_yaml(read(path, file=file, has_nulls=True))
+        elif any(map(_SSH_HOST.match, texts)) and any(map(_SSH_OTHER.match, texts)):
+            found = [host for line in lines for host in self.of_ssh(*line)]
+        elif any(map(_SECTION.fullmatch, texts)) or any("=" in _SLOTS.sub("", t) for t in texts):
+            found = self.of_ini(file, lines)
+        else:
+            found = [host for line in lines for host in _of_hostfile(*line)]
+        for name in ("group_vars", "host_vars"):
+            if (path.parent / name).is_dir():
+                self.leave_out(f"{file}:1", f"{path.parent / name}", f"not read; {_ONE_FILE}")
+        if not found:
+            raise UsageError(*self.notes, f"{file}: names no host that SSH reaches; {_FORMS}")
+        return found
+
+    def of_ssh(self, at: str, line: str) -> Iterator[Host]:
+        """The aliases of a line; what else stands there, connecting reads itself."""
+        if match := _SSH_HOST.fullmatch(line):
+            for word in match[1].split():
+                yield from () if set(word) & set("*?!") else _hosts(word, at)
+        elif line.lower().startswith(("include", "match")):
+            self.leave_out(at, line, "it may name more hosts; name them as HOST")
+
+    def of_ini(self, file: str, lines: Iterable[tuple[str, str]]) -> list[Host]:
+        name, kind = "ungrouped", "hosts"
+        for at, line in lines:
+            if match := _SECTION.fullmatch(line):
+                name, kind = match[1], match[2] or "hosts"
+                if kind not in ("hosts", "vars", "children"):
+                    raise UsageError(f"{at}: {line}: no such section; write :vars or :children")
+                self.parents[name] |= set()
+                continue
+            key, _, value = line.partition("=")
+            try:
+                word, *more = shlex.split(line, comments=True)
+            except ValueError as error:
+                raise UsageError(f"{at}: {str(error).lower()}; check the quotes") from error
+            if kind == "children":
+                self.parents[word].add(name)
+            elif kind == "vars":
+                self.shared[name][key.strip()] = (value.strip().strip("\"'"), at)
+            else:
+                given = [each.partition("=") for each in more]
+                self.add(name, word, at, {key: (value, at) for key, _, value in given})
+        return self.resolved(file)
+
+    def of_yaml(self, sheet: Sheet) -> list[Host]:
+        """Also of the JSON that `ansible-inventory --list` writes."""
+        for problem in sheet.problems:
+            what, _, _ = problem.text.partition(";")
+            self.leave_out(f"{sheet.file}:{problem.line}", problem.path, what)
+        if "nodes" in sheet.data:
+            raise UsageError(f"{sheet.file}: is an inventory of ascendboot already; {_FORMS}")
+        meta = dict(_items(sheet.data.pop("_meta", None))).get("hostvars")
+        for name, data in sheet.data.items():
+            self.add_group(sheet, (name,), data)
+        for host, data in _items(meta):
+            given = self.variables(sheet, data, "_meta", "hostvars", host)
+            self.own.setdefault(host, {}).update(given)
+        return self.resolved(sheet.file)
+
+    def add_group(self, sheet: Sheet, place: tuple[str, ...], data: Any) -> None:  # noqa: ANN401
+        name, parts = place[-1], dict(_items(data))
+        self.parents[name] |= set()
+        self.shared[name] |= self.variables(sheet, parts.get("vars"), *place, "vars")
+        for word, inner in _items(parts.get("hosts")):
+            where = (*place, "hosts", word)
+            self.add(name, word, _at(sheet, *where), self.variables(sheet, inner, *where))
+        for child, inner in _items(parts.get("children")):
+            self.parents[child].add(name)
+            self.add_group(sheet, (*place, "children", child), inner)
+
+    def variables(self, sheet: Sheet, data: Any, *place: str) -> _Variables:  # noqa: ANN401
+        found = _Variables()
+        for key, value in _items(data):
+            at = _at(sheet, *place, key)
+            if isinstance(value, (str, int, Raw)):
+                found[key] = (value.text if isinstance(value, Raw) else str(value), at)
+            else:
+                self.leave_out(at, key, "a list or mapping")
+        return found
+
+    def add(self, group: str, word: str, at: str, variables: _Variables) -> None:
+        """Add the hosts of a pattern such as w[01:03] or 192.0.2.1:2222."""
+        for host in _hosts(re.sub(r"\[(\w+):(\w+)\]", r"[\1-\2]", word), at):
+            own = self.own.setdefault(host.name, {"": ("", at)})
+            own |= {f"ansible_{k}": (str(v), at) for k, v in host.keys.items() if k != "address"}
+            own |= variables
+            self.hosts[group].add(host.name)
+
+    def resolved(self, file: str) -> list[Host]:
+        """The hosts; their own variables count first, then those of inner groups."""
+        try:
+            order = [*TopologicalSorter(dict(sorted(self.parents.items()))).static_order()]
+        except CycleError as error:
+            circle = " > ".join(error.args[1])
+            raise UsageError(f"{file}: groups contain each other: {circle}; remove one") from error
+        for name in reversed(order):
+            for parent in self.parents[name]:
+                self.hosts[parent] |= self.hosts[name]
+        self.hosts["all"] = {*self.own}
+        order = ["all", *(name for name in order if name != "all")]
+        found = []
+        for host, own in self.own.items():
+            inside = [name for name in order if host in self.hosts[name]]
+            given = _Variables()
+            for variables in (*(self.shared[name] for name in inside), own):
+                given |= variables
+            _, where = given.pop("", ("", file))
+            if given.get("ansible_connection", ("",))[0] == "local":
+                self.leave_out(where, host, "it is not reached by SSH; state its address")
+                continue
+            groups = tuple(
+                name
+                for name in inside
+                if name != "ungrouped"
+                and {*self.own} != self.hosts[name]
+                and values.is_match(values.NAME, name)
+            )
+            keys = {"address": host, **dict(self.keys(given))}
+            found.append(Host(name=host, where=where, keys=keys, groups=groups))
+        return found
+
+    def keys(self, variables: _Variables) -> Iterator[tuple[str, Any]]:
+        """The keys of a node that variables of Ansible state."""
+        for name, (value, at) in variables.items():
+            plain = name.replace("ansible_ssh_", "ansible_")
+            key, jump = _KEYS.get(plain), _JUMP.search(value)
+            if "{{" in value:
+                self.leave_out(at, name, "a template of Ansible; state its value")
+            elif key == "port" and not value.isdecimal():
+                self.leave_out(at, name, f'"{value}" is no port')
+            elif key:
+                yield key, int(value) if key == "port" else value
+            elif jump and plain in ("ansible_common_args", "ansible_extra_args"):
+                yield "jump", jump[1]
+            elif is_secret_name(name):
+                why = "a secret; log in with a key: ssh-copy-id puts yours on the nodes"
+                self.leave_out(at, name, why)
+            else:
+                self.leave_out(at, name)
+
+
+def _items(data: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any YAML
+    """The items of a mapping, or those of a list as keys without a value."""
+    if isinstance(data, dict):
+        yield from data.items()
+    elif isinstance(data, list):
+        yield from ((str(key), None) for key in data)
+
+
+def _at(sheet: Sheet, *place: str) -> str:
+    return f"{sheet.file}:{sheet.mark.at(*place).line}"
+
+
+def _of_hostfile(at: str, line: str) -> Iterator[Host]:
+    """The host of a line `atlas-1 slots=8`, of Open MPI or DeepSpeed, or without slots."""
+    word, *more = _SLOTS.sub("", line.partition("#")[0]).split()
+    if more:
+        raise UsageError(f"{at}: {described(line)} is not understood; {_FORMS}")
+    if (host := _HOST.fullmatch(word)) and int(host["port"] or _SSH) < _SSH:
+        raise UsageError(
+            f'{at}: "{word}": {host["port"]} slots, as in MPICH, or a port? write '
+            f"{host['host']} slots={host['port']}, or ansible_port={host['port']}"
+        )
+    slots = [int(number) for most, number in _SLOTS.findall(line) if not most]
+    yield from _hosts(word, at, {"devices": slots[0]} if any(slots) else {})

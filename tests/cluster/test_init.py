@@ -1,0 +1,35 @@
+"""`init` on practice nodes: what it writes can be set up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ascendboot.lab.cluster import Lab
+from tests.cluster.operating import Operator
+
+pytestmark = pytest.mark.cluster
+
+
+def test_from_addresses_to_a_cluster(bring_up: Callable[..., Lab]) -> None:
+    lab = bring_up(nodes=2, devices=2)
+    operator = Operator(lab)
+    hosts = lab.directory / "hostfile"
+    hosts.write_text("".join(f"root@{node.address} slots=8\n" for node in lab.nodes))
+    flags = ("--from", str(hosts), "--identity", str(lab.identity), "--name", "new")
+    refused = operator.call("init", *flags, exits=4)
+    assert "its host key is not known" in refused.err
+    assert "nothing is written" in refused.err
+    done = operator.call("init", *flags, "--accept-new", "--json", exits=0)
+    assert [each["name"] for each in done.json["nodes"]] == ["lab-1", "lab-2"]
+    assert "node-[1-2]: slots=8: left out: it has 2 NPUs" in done.json["not_carried_over"]
+    assert "  lab-1: {address: " in done.json["inventory"]
+    assert "  devices: 2\n" in done.json["inventory"]
+    path = lab.directory / "inventories/new.yaml"
+    assert path.read_text() == done.json["inventory"]
+    assert operator.setup(inventory=path).json["exit_code"] == 0
+    asked = ("192.0.2.250:1", "--force", "--output", str(path), "--accept-new")
+    part = operator.call("init", *flags[:4], "--name", "new", *asked, exits=4)
+    assert "written, with 3 nodes" in part.out
+    assert "  # node-1: unreachable: " in path.read_text()

@@ -1,0 +1,137 @@
+"""`init` without a node: what is written, asked, and refused."""
+
+from __future__ import annotations
+
+import os
+import pty
+from pathlib import Path
+
+import pytest
+
+from ascendboot.cli.init import _Draft, _Node
+from ascendboot.errors import UsageError
+from ascendboot.inventory.load import load
+from tests.unit.cli.calls import MAIN, called, ended, without_inventory
+
+
+def test_writes_what_loads_and_says_what_comes_next(tmp_path: Path) -> None:
+    ini = "[w]\na1 ansible_host=192.0.2.1 ansible_ssh_pass=abc\n[x]\n192.0.2.2\n[x:vars]\nleaf=l\n"
+    (tmp_path / "hosts").write_text(ini)
+    line = "init me@192.0.2.3:2222 --from hosts --name lab --user root --no-query"
+    done = called(line, tmp_path)
+    assert done.stdout == (
+        "inventories/lab.yaml: written, with 3 nodes\nNext: ascendboot check lab\n"
+    )
+    assert done.stderr.splitlines() == [
+        (
+            "hosts:2: ansible_ssh_pass: left out: a secret; log in with a key: ssh-copy-id puts "
+            "yours on the nodes"
+        ),
+        "hosts:6: leaf: left out: an inventory has no such key",
+    ]
+    text = (tmp_path / "inventories/lab.yaml").read_text()
+    assert "abc" not in text
+    cluster = load(tmp_path / "inventories/lab.yaml")
+    assert [(n.name, n.address, n.ssh.user, n.ssh.port, n.groups) for n in cluster.nodes] == [
+        ("node-1", "192.0.2.3", "me", 2222, ()),
+        ("a1", "192.0.2.1", "root", 22, ("w",)),
+        ("node-3", "192.0.2.2", "root", 22, ("x",)),
+    ]
+    again = called(line, tmp_path)
+    assert (again.returncode, again.stderr) == (
+        2,
+        "inventories/lab.yaml: is there already; --force overwrites it, --output names another\n",
+    )
+    assert called(f"{line} --force", tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "why"),
+    [
+        ("init", 2, "init: names no host; write init HOST, or init --from FILE"),
+        ("init --from .", 2, ".: is a folder"),
+        ("init --from nothing", 2, "nothing: could not be read: no such file or directory"),
+        ("init 192.0.2.1 192.0.2.1", 2, "192.0.2.1: 192.0.2.1 stands in 192.0.2.1 too; keep one"),
+        ("init 192.0.2.1 --user a:b --no-query", 2, "the new inventory: defaults.user: a login"),
+        ("init nowhere.invalid --no-query", 2, "nowhere.invalid: left out: its name has no IPv4"),
+        ("init 127.0.0.1:1 --output -", 4, "node-1: unreachable: no sshd answers on port 1"),
+    ],
+)
+def test_what_is_refused_writes_nothing(tmp_path: Path, line: str, code: int, why: str) -> None:
+    done = called(line, tmp_path, stdin=None)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(why)
+    assert not (tmp_path / "inventories").exists()
+
+
+def test_asks_at_a_terminal(tmp_path: Path) -> None:
+    master, terminal = pty.openpty()
+    os.write(master, b"192.0.2.[1-2]\n\nroot\n")
+    words = ("init", "--no-query", "--output", "x.yaml")
+    done = ended(MAIN, *words, cwd=tmp_path, env=without_inventory(), stdin=terminal)
+    assert done.stdout.splitlines()[:3] == [
+        "Hosts, such as atlas-[01-16] or root@192.0.2.11 root@192.0.2.12",
+        "Name of the cluster [cluster]",
+        "Login name on the nodes; empty: as with ssh",
+    ]
+    cluster = load(tmp_path / "x.yaml")
+    assert (cluster.name, {node.ssh.user for node in cluster.nodes}) == ("cluster", {"root"})
+
+
+def draft(address: str, *more: tuple[str, str], runs: str = "a b") -> _Draft:
+    """Two nodes: at this address, in these networks, with these containers."""
+    nodes = []
+    for number in ("1", "2"):
+        found = {net: (f"{at}{number}", "eth0") for net, at in more}
+        running = dict.fromkeys(runs.split(), "image")
+        keys = {"address": address + number}
+        nodes.append(_Node(f"n{number}", keys, hostname="h", networks=found, running=running))
+    return _Draft("c", "", nodes, [])
+
+
+A, B = ("192.0.2.0/24", "192.0.2."), ("198.51.100.0/24", "198.51.100.")
+
+
+@pytest.mark.parametrize(
+    ("address", "networks", "stated", "typed", "at"),
+    [
+        ("192.0.2.", (A,), "", "", None),
+        ("192.0.2.", (B, A), "", "", None),
+        ("192.0.2.", (A, B), "", B[0], "198.51.100.1"),
+        ("192.0.2.", (A, B), B[0], "", "198.51.100.1"),
+        ("203.0.113.", (A, B), "", "", "192.0.2.1"),
+        ("name-", (B,), "", "", "198.51.100.1"),
+        ("203.0.113.", (), "", "", None),
+    ],
+)
+def test_the_network_between_the_nodes(
+    address: str, networks: tuple[tuple[str, str], ...], stated: str, typed: str, at: str | None
+) -> None:
+    made = draft(address, *networks)
+    made.choose_network(stated, lambda _, default: typed or default)
+    assert made.nodes[0].keys.get("cluster_address") == at
+    with pytest.raises(
+        UsageError, match=r"--cluster-network: 10.0.0.0/8: not all nodes have it; they share"
+    ):
+        made.choose_network("10.0.0.0/8", lambda _, default: default)
+
+
+@pytest.mark.parametrize(
+    ("runs", "stated", "typed", "container", "says"),
+    [
+        ("a", "", "", "a", None),
+        ("a b", "", "", None, "a (image), b (image)"),
+        ("a b", "", "b", "b", None),
+        ("a", "none", "", None, None),
+        ("", "c", "", "c", "n[1-2]: no container c runs there"),
+        ("", "", "", None, None),
+    ],
+)
+def test_the_container_of_the_ranks(
+    runs: str, stated: str, typed: str, container: str | None, says: str | None
+) -> None:
+    made = draft("192.0.2.", runs=runs)
+    made.choose_container(stated, lambda _, default: typed or default)
+    assert made.nodes[1].keys.get("container") == container
+    assert (says or "") in "".join((*made.choices, *made.notes))
+    assert bool(made.choices or made.notes) is bool(says)

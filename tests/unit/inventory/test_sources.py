@@ -1,0 +1,163 @@
+"""Files of other tools: what is read, what is named as left out, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascendboot.errors import AscendbootError
+from ascendboot.inventory.sources import hosts_of
+
+NO_KEY = "left out: an inventory has no such key"
+KEPT_OUT = "left out: a secret; log in with a key: ssh-copy-id puts yours on the nodes"
+INI = """\
+head ansible_host=192.0.2.1 ansible_ssh_user="root" # the first
+[web]
+w[01:02] ansible_port=2222
+[web:vars]
+ansible_user = me
+ansible_ssh_pass='abc'
+leaf=l1
+[both:children]
+web
+[both:vars]
+ansible_user=outer
+ansible_ssh_private_key_file=~/.ssh/k
+"""
+OF_INI = {
+    "head": {"address": "192.0.2.1", "user": "root"},
+    "w01": {"address": "w01", "port": 2222, "user": "me", "identity": "~/.ssh/k"},
+    "w02": {"address": "w02", "port": 2222, "user": "me", "identity": "~/.ssh/k"},
+}
+YAML = """\
+all:
+  vars: {ansible_user: root, ansible_password: !vault xyz}
+  children:
+    web:
+      hosts:
+        w1: {ansible_port: "{{ p }}", ansible_ssh_common_args: -o ProxyJump=root@j:22}
+        here: {ansible_connection: local}
+"""
+DEPLOYER = """\
+[worker]
+192.0.2.2 ansible_ssh_user="root" ansible_ssh_pass="te st#1" npu_num=8
+[worker:vars]
+ansible_become_password=x
+"""
+
+
+def read(text: str) -> tuple[dict[str, Any], list[str]]:
+    Path("f").write_text(text)
+    hosts, notes = hosts_of((), Path("f"))
+    return {host.name: host.keys for host in hosts}, notes
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "notes"),
+    [
+        (INI, OF_INI, [f"f:6: ansible_ssh_pass: {KEPT_OUT}", f"f:7: leaf: {NO_KEY}"]),
+        (
+            YAML,
+            {"w1": {"address": "w1", "user": "root", "jump": "root@j:22"}},
+            [
+                (
+                    "f:2: all.vars.ansible_password: left out: what begins with ! here means "
+                    "nothing here"
+                ),
+                "f:6: ansible_port: left out: a template of Ansible; state its value",
+                "f:7: here: left out: it is not reached by SSH; state its address",
+            ],
+        ),
+        (
+            DEPLOYER,
+            {"192.0.2.2": {"address": "192.0.2.2", "user": "root"}},
+            [
+                f"f:2: ansible_ssh_pass: {KEPT_OUT}",
+                f"f:2: npu_num: {NO_KEY}",
+                f"f:4: ansible_become_password: {KEPT_OUT}",
+            ],
+        ),
+        (
+            "a slots=8 # x\nme@b:22 slots = 4 max_slots=16\n",
+            {
+                "a": {"address": "a", "devices": 8},
+                "b": {"address": "b", "user": "me", "port": 22, "devices": 4},
+            },
+            [],
+        ),
+        ("[2001:db8::1]:2222\nb\n", {"2001:db8::1": {"port": 2222}, "b": {}}, []),
+        (
+            "Host *\n  User x\nhost=a b*\n  HostName 192.0.2.1\nInclude more\n",
+            {"a": {"address": "a"}},
+            ["f:5: Include more: left out: it may name more hosts; name them as HOST"],
+        ),
+    ],
+    ids=["ini", "yaml", "ascend-deployer", "slots", "plain", "ssh"],
+)
+def test_files_of_other_tools(text: str, hosts: dict[str, Any], notes: list[str]) -> None:
+    addressed = {name: {"address": name, **keys} for name, keys in hosts.items()}
+    assert read(text) == (addressed, notes)
+
+
+@pytest.mark.parametrize("form", [("--list",), ("--list", "--yaml")], ids=["json", "yaml"])
+def test_what_ansible_writes_reads_as_the_file_itself(form: tuple[str, ...]) -> None:
+    Path("i.ini").write_text(INI)
+    program = Path(sys.executable).with_name("ansible-inventory")
+    argv = [str(program), "-i", "i.ini", *form]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    assert read(done.stdout)[0] == OF_INI
+    hosts, _ = hosts_of((), Path("f"))
+    assert {host.name: host.groups for host in hosts if host.groups} == {
+        "w01": ("both", "web"),
+        "w02": ("both", "web"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a:8\n", 'f:1: "a:8": 8 slots, as in MPICH, or a port? write a slots=8, or'),
+        ("[a:children]\nb\n[b:children]\na\n[a]\nx\n", "f: groups contain each other: a > b > a;"),
+        ("cluster: a\nnodes: {}\n", "f: is an inventory of ascendboot already;"),
+        ("hello pass word\n", 'f:1: "hello pass word" is not understood; expected hosts,'),
+        ("# nothing\n", "f: names no host; expected hosts,"),
+        ("[w]\nlocalhost ansible_connection=local\n", "f:2: localhost: left out: it is not"),
+        ("[w:x]\n", "f:1: [w:x]: no such section; write :vars or :children"),
+        ('[w]\na x="b\n', "f:2: no closing quotation; check the quotes"),
+        ("a\na\n", "f:2: a stands in f:1 too; keep one"),
+        ("w[1-[2]]\n", 'f:1: "w[1-[2]]": its brackets do not pair up;'),
+        ("300.1.1.1\n", 'f:1: "300.1.1.1" is not an IP address'),
+        ("x@y@z\n", 'f:1: "x@y@z" is no host; write NAME, USER@NAME or USER@NAME:PORT'),
+        ("\x00", "f:1: the control character U+0000 stands here; remove it"),
+    ],
+)
+def test_what_is_refused(text: str, why: str) -> None:
+    with pytest.raises(AscendbootError) as caught:
+        read(text)
+    assert str(caught.value).startswith(why)
+    assert caught.value.exit_code == 2
+
+
+def test_variables_in_folders_beside_the_file_are_named() -> None:
+    Path("group_vars").mkdir()
+    assert read("[w]\na\n")[1] == [
+        (
+            "f:1: group_vars: left out: not read; `ansible-inventory -i FILE --list >hosts.json` "
+            "writes it as one file that is read"
+        )
+    ]
+
+
+def test_words_and_a_file_together() -> None:
+    Path("f").write_text("c\n")
+    hosts, _ = hosts_of(["root@a-[08-09]:2222", "[::1]:22"], Path("f"))
+    assert [(host.name, host.where) for host in hosts] == [
+        ("a-08", "root@a-[08-09]:2222"),
+        ("a-09", "root@a-[08-09]:2222"),
+        ("::1", "[::1]:22"),
+        ("c", "f:1"),
+    ]
