@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
@@ -69,6 +69,13 @@ class FoundJob(Value):
         """By node of the job that could not be queried."""
         return {name: look for name, look in self.looks.items() if isinstance(look, NodeError)}
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it runs, as far as can be seen without a primary that does not answer."""
+        state = self.status.report.state
+        is_unseen = state is JobState.LOST and self.job.record.primary in self.errors
+        return state is JobState.RUNNING or is_unseen
+
 
 def final_report(folder: Path) -> JobReport | None:
     """Read the final report of a job from its folder; None: there is none.
@@ -108,15 +115,20 @@ def look_at_jobs(
     ids = [job.record.job_id for job in jobs]
     jobs_folder = jobs[0].record.job_folder.parent
     answers = probe_jobs(transports, jobs_folder, ids, details=details, forks=session.forks)
-    return [_found(job, session, transports, {**errors, **answers}) for job in jobs]
+    return [found_by(job, session, transports, {**errors, **answers}) for job in jobs]
 
 
-def npus_of(found: FoundJob) -> dict[str, Mapping[int, NpuUse] | str]:
-    """Query the NPUs of the nodes where ranks run; by node their use, or why it is not known."""
-    hosts = found.session.hosts
-    names = [n.node for n in found.status.nodes if n.alive and n.node in hosts]
-    answers = npu_uses({name: ReadOnly(hosts[name]) for name in names}, forks=found.session.forks)
+def npus_of(session: Session, nodes: Iterable[str]) -> dict[str, Mapping[int, NpuUse] | str]:
+    """Query the NPUs of these nodes; by node their use, or why it is not known."""
+    hosts = {name: ReadOnly(session.hosts[name]) for name in nodes if name in session.hosts}
+    answers = npu_uses(hosts, forks=session.forks)
     return {n: a.value if isinstance(a, Answered) else a.message for n, a in answers.items()}
+
+
+def with_npus(found: FoundJob) -> FoundJob:
+    """Return the job with the use of the NPUs of its running ranks."""
+    alive = [node.node for node in found.status.nodes if node.alive]
+    return replace(found, status=found.status.with_npus(npus_of(found.session, alive)))
 
 
 def supervised_run(state: State, job_id: str = "") -> Run:
@@ -255,12 +267,13 @@ def _job_called(state: State, cluster: Cluster, job_id: str, folders: Sequence[P
     return KnownJob(record, folder)
 
 
-def _found(
+def found_by(
     job: KnownJob,
     session: Session,
     transports: Mapping[str, Transport],
     answers: Mapping[str, NodeError | dict[str, JobProbe]],
 ) -> FoundJob:
+    """Return the job with the state that these answers of its nodes mean."""
     record = job.record
     known = {node.name for node in session.cluster.nodes}
     looks: dict[str, JobProbe | NodeError] = {}
@@ -310,7 +323,7 @@ def keep_report(found: FoundJob) -> None:
         answers = probe_jobs(
             found.transports, record.job_folder.parent, [record.job_id], forks=session.forks
         )
-        again = _found(found.job, session, found.transports, {**found.errors, **answers})
+        again = found_by(found.job, session, found.transports, {**found.errors, **answers})
         status = status_with_cause(again)
         is_known = status.report.state not in (JobState.NOT_STARTED, JobState.LOST)
         if status.is_over and is_known and not again.errors:

@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from ascendboot.cli.common import duration
 from ascendboot.cli.known_jobs import (
     JOB_HELP,
+    FoundJob,
     all_jobs,
     find_job,
+    found_by,
     look_at_jobs,
     now,
     npus_of,
     status_with_cause,
     supervision,
+    with_npus,
 )
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import AscendbootError, UnreachableError
-from ascendboot.jobs.probe import RankLoad
+from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
+from ascendboot.jobs.probe import JobProbe, RankLoad, probe_jobs
 from ascendboot.jobs.stacks import read_stacks
 from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.launch.plan import JobRecord
-from ascendboot.model.job import JobReport, JobState, RankEnd
-from ascendboot.model.names import fold, ranks_named, span
-from ascendboot.value import Value
+from ascendboot.model.job import JobReport, JobState, NpuUse, RankEnd
+from ascendboot.model.names import counted, fold, ranks_named, span
+from ascendboot.transport.guard import ReadOnly
+from ascendboot.value import Value, replace
 
 SINGLE_ROWS: Final = 16
 """Up to this number, every rank and every node has a row of its own."""
 _SHOWN_GROUPS: Final = 8
 _LISTED: Final = 20
+_USUAL_INTERVAL: Final = "5s"
+_TICK_S: Final = 1.0
+_NPUS_EVERY_S: Final = 10.0
+"""npu-smi answers one caller at a time, and takes a second on a server of eight."""
+_LATE_S: Final = 10.0
+"""How much longer than the interval an answer may take until the view mentions it."""
+_WIDE: Final = 66
+"""A narrower terminal shows no numbers beside the states."""
 _LONGEST_LINE: Final = 160
 _SHOWN_WHOLE: Final = 10
 _GIB: Final = 1 << 30
@@ -54,10 +72,19 @@ _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?")
         "job": JOB_HELP,
         "lines": "Show one row per rank, with its complete last line",
         "stacks": "Also show where the ranks are: from py-spy if available, otherwise /proc",
+        "watch": "A live view until the job ends or you press q; in a pipe, one line each time",
+        "interval": "With --watch: the time between two queries of a node (2s, 1m). Default:"
+        f" {_USUAL_INTERVAL}",
     }
 )
 def status(
-    call: Call, *, job: str | None = None, lines: bool = False, stacks: bool = False
+    call: Call,
+    *,
+    job: str | None = None,
+    lines: bool = False,
+    stacks: bool = False,
+    watch: bool = False,
+    interval: str | None = None,
 ) -> None:
     """Show the state of a job. Read-only.
 
@@ -71,16 +98,20 @@ def status(
 
     Examples:
       invoke status           the running job, or the last one
+      invoke status --watch   a live view of it
       invoke status --stacks  where its ranks wait
       invoke status --lines --job 20260102-030405-train-ab12
       invoke status --json | jq .state
 
-    Exit codes: 0 done, 2 no such job, 4 a node of the job is unreachable.
+    Exit codes: 0 done, 2 no such job, 4 a node of the job is unreachable; with
+    --watch that of the job when it ends (1: unknown), 0 after q, 130 after Ctrl-C.
     """
+    every_s = _interval(interval, watch=watch, once=lines or stacks)
     screen, cluster, stacks_read = call.screen, call.cluster(), None
     with call.session("status", cluster, reads=True) as session:
         found = find_job(session, job, details=True)
-        status_now = status_with_cause(found).with_npus(npus_of(found))
+        found = _watched(call, found, every_s) if watch else with_npus(found)
+        status_now = status_with_cause(found)
         if stacks and any(node.alive for node in found.status.nodes):
             stacks_read = read_stacks(
                 found.transports,
@@ -105,7 +136,29 @@ def status(
         document["stacks"] = {"lines": places, "file": None if file is None else str(file)}
     for error in found.errors.values():
         screen.error(str(error))
+    (_end_watch if watch else _end)(call, found, document)
+
+
+def _end(call: Call, found: FoundJob, document: dict[str, Any]) -> None:
     call.end(UnreachableError.exit_code if found.errors else 0, document)
+
+
+def _end_watch(call: Call, found: FoundJob, document: dict[str, Any]) -> None:
+    code = 0 if found.goes_on else found.status.report.exit_code
+    if call.json:  # on one line, as the documents before it
+        call.screen.text(json.dumps(document))
+    replace(call, json=False).end(AscendbootError.exit_code if code is None else code, document)
+
+
+def _interval(text: str | None, *, watch: bool, once: bool) -> float:
+    if text is not None and not watch:
+        raise UsageError("status: --interval is of no use without --watch; add it")
+    if watch and once:
+        raise UsageError("status: --watch cannot show --lines or --stacks; leave out one of them")
+    every_s = duration("status: --interval", text or _USUAL_INTERVAL)
+    if every_s < _TICK_S:
+        raise UsageError(f"status: --interval: {text} is too short; the least is {_TICK_S:g}s")
+    return every_s
 
 
 @cluster_verb(help={"all": f"Also list those before the last {_LISTED}"})
@@ -160,6 +213,124 @@ def _job_row(row: dict[str, Any]) -> str:
     return f"{row['job_id']}  {state:<12} {age + ' ago':<15} {fold(row['nodes'])}  {script}"
 
 
+class _Looks:
+    """Queries the nodes of a job again and again, each in a thread of its own."""
+
+    def __init__(self, found: FoundJob, every_s: float) -> None:
+        self._first, self._every_s = found, every_s
+        self._looks = dict(found.looks)
+        self._uses: dict[str, Mapping[int, NpuUse] | str] = {}
+        self._answered = dict.fromkeys(found.looks, time.monotonic())
+        self.over = threading.Event()
+        found.session.keeps_commands = False
+        for node in found.session.cluster.nodes:
+            if node.name in found.looks:
+                threading.Thread(target=self._query, args=(node.name,), daemon=True).start()
+
+    def found(self) -> FoundJob:
+        """The job by the newest answers; a node whose answer is overdue counts as unreachable."""
+        first, job_id = self._first, self._first.job.record.job_id
+        answers: dict[str, NodeError | dict[str, JobProbe]] = {}
+        for name, look in self._looks.items():
+            silent_s = time.monotonic() - self._answered[name]
+            answers[name] = look if isinstance(look, NodeError) else {job_id: look}
+            if silent_s > self._every_s + _LATE_S and not isinstance(look, NodeError):
+                answers[name] = UnreachableError(name, f"no answer for {span(silent_s)}")
+        sides = first.session.transports.items()
+        well = {n: ReadOnly(t) for n, t in sides if isinstance(answers.get(n), dict)}
+        found = found_by(first.job, first.session, well, answers)
+        return replace(found, status=found.status.with_npus(self._uses))
+
+    def _query(self, name: str) -> None:
+        npus_at = 0.0
+        while True:
+            look, began = self._looks[name], time.monotonic()
+            if isinstance(look, NodeError):
+                self._uses.pop(name, None)
+            else:
+                self._answered[name] = began
+                if look.ranks_alive and began >= npus_at:
+                    self._uses |= npus_of(self._first.session, [name])
+                    npus_at = began + _NPUS_EVERY_S
+            if self.over.wait(self._every_s):
+                return
+            self._looks[name] = self._look(name, look)
+
+    def _look(self, name: str, before: JobProbe | NodeError) -> JobProbe | NodeError:
+        session, record = self._first.session, self._first.job.record
+        try:
+            side = session.transports.get(name)
+            if side is None or isinstance(before, UnreachableError):
+                side = session.connect_again(name)
+        except NodeError as error:
+            return error
+        sides, folder = {name: ReadOnly(side)}, record.job_folder.parent
+        answer = probe_jobs(sides, folder, [record.job_id], details=True, forks=1)[name]
+        return answer if isinstance(answer, NodeError) else answer[record.job_id]
+
+
+def _watched(call: Call, found: FoundJob, every_s: float) -> FoundJob:
+    """Show a running job until it ends or the operator leaves; what is known of it then."""
+    looks, screen, next_at = _Looks(found, every_s), call.screen, 0.0
+    try:
+        with nullcontext() if call.json else screen.live() as live:
+            while (found := looks.found()).goes_on and (live is not None or screen.has_reader()):
+                if live is not None:
+                    live.show(partial(live_view, found))
+                    if live.quits(_TICK_S):
+                        break
+                    continue
+                if time.monotonic() >= next_at:
+                    next_at = time.monotonic() + every_s
+                    document = found.status.to_json()
+                    screen.text(json.dumps(document) if call.json else _line(found))
+                time.sleep(_TICK_S)
+        return found
+    finally:
+        looks.over.set()
+
+
+def live_view(found: FoundJob, width: int, height: int) -> list[str]:
+    """The lines of the live view, for a terminal of this size."""
+    report, nodes, record = found.status.report, found.status.nodes, found.job.record
+    late, room, is_wide = list(map(str, found.errors.values())), max(3, height - 3), width >= _WIDE
+    words = partial(_tally, ends=report.ranks)
+    single = SINGLE_ROWS if len(nodes) <= room // 2 else 0
+    rows = node_rows(nodes, lambda n: words([n]), single=single, numbers=is_wide)
+    single = min(SINGLE_ROWS, room - len(rows) - len(late) - 1)
+    rows += [*late, "", *rank_rows(nodes, every=False, single=single, numbers=is_wide)]
+    if len(rows) > room:
+        rows = [*rows[: room - 1], f"{len(rows) - room + 1} more rows"]
+    script = PurePath((record.script_json or {}).get("path") or "").name
+    state = f"{report.state.value} for {span(report.duration_s)}"
+    title = f"{state}  {record.cluster}  job {record.job_id}"
+    what = f"{script}, {record.launcher_kind}: {_counts(found)}"
+    return [title, what, *rows, *[""] * (room - len(rows)), "q: quit"]
+
+
+def _line(found: FoundJob) -> str:
+    """The job on one line."""
+    report, numbers = found.status.report, filter(None, _numbers(found.status.nodes))
+    state = f"{report.state.value} for {span(report.duration_s)}"
+    return "  ".join((f"{now().astimezone():%H:%M:%S}", state, _counts(found), *numbers))
+
+
+def _counts(found: FoundJob) -> str:
+    nodes, ranks = found.status.nodes, found.status.report.ranks
+    where = f"{counted(len(ranks), 'rank')} on {counted(len(nodes), 'node')}"
+    return f"{where}: {_tally(nodes, ranks)}"
+
+
+def _tally(nodes: Sequence[NodeStatus], ends: Iterable[RankEnd]) -> str:
+    codes = {rank.rank: rank.exit_code for rank in ends}
+    over = [codes[rank] for node in nodes for rank in node.ranks if rank not in node.alive]
+    ended, unseen = over.count(0), over.count(None)
+    counts = {"up": sum(len(node.alive) for node in nodes), "ended": ended}
+    counts |= {"failed": len(over) - ended - unseen, "not seen": unseen}
+    shown = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return "unreachable" if all(node.problem for node in nodes) else shown
+
+
 def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
     report = found.report
     is_running = report.state is JobState.RUNNING
@@ -171,7 +342,9 @@ def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
     )
     for line in how_it_ended(report):
         screen.say(f"  {line}")
-    for line in node_rows(found.nodes, {rank.rank: rank for rank in report.ranks}):
+    ends = {rank.rank: rank for rank in report.ranks}
+    words = partial(_node_words, ends=ends, counted=len(found.nodes) > SINGLE_ROWS)
+    for line in node_rows(found.nodes, words):
         screen.say(f"  {line}")
     for row in rank_rows(found.nodes, every=every) if every or is_running else ():
         screen.say(f"    {row}")
@@ -189,25 +362,22 @@ def how_it_ended(report: JobReport) -> list[str]:
     return lines
 
 
-def node_rows(nodes: Sequence[NodeStatus], ends: dict[int, RankEnd]) -> list[str]:
-    """One row per node; with many nodes, equal ones share a row, smallest groups first."""
-    counted = len(nodes) > SINGLE_ROWS
+def node_rows(
+    nodes: Sequence[NodeStatus],
+    words: Callable[[NodeStatus], str],
+    *,
+    single: int = SINGLE_ROWS,
+    numbers: bool = True,
+) -> list[str]:
+    """One row per node; of more than `single`, equal ones share a row, smallest groups first."""
     groups: dict[str, list[NodeStatus]] = {}
     for node in nodes:
-        words = _node_words(node, ends, counted=counted)
-        groups.setdefault(words if counted else node.node, []).append(node)
-    ordered = sorted(groups.values(), key=len)
-    return _aligned(
-        [
-            (
-                fold(node.node for node in group),
-                *_numbers(group),
-                _node_words(group[0], ends, counted=counted),
-            )
-            for group in ordered
-        ],
-        between="  ",
-    )
+        groups.setdefault(node.node if len(nodes) <= single else words(node), []).append(node)
+    rows = [
+        (fold(n.node for n in group), *(_numbers(group) if numbers else ()), words(group[0]))
+        for group in sorted(groups.values(), key=len)
+    ]
+    return _aligned(rows, between="  ")
 
 
 def _numbers(nodes: Sequence[NodeStatus]) -> tuple[str, str, str, str]:
@@ -277,7 +447,9 @@ def _ranks(nodes: Iterable[NodeStatus], *, every: bool) -> list[_Rank]:
     return found
 
 
-def rank_rows(nodes: Iterable[NodeStatus], *, every: bool) -> list[str]:
+def rank_rows(
+    nodes: Iterable[NodeStatus], *, every: bool, single: int = SINGLE_ROWS, numbers: bool = True
+) -> list[str]:
     """One row per running rank; of many ranks, one per group of similar ones, small groups first.
 
     With `every`, each rank with a log has a row with its whole last line.
@@ -285,13 +457,14 @@ def rank_rows(nodes: Iterable[NodeStatus], *, every: bool) -> list[str]:
     ranks = _ranks(nodes, every=every)
     groups = [[rank] for rank in ranks]
     more: list[list[_Rank]] = []
-    if not every and len(ranks) > SINGLE_ROWS:
+    if not every and len(ranks) > single:
         by_kind: dict[tuple[str, str], list[_Rank]] = {}
         for rank in ranks:
             by_kind.setdefault(rank.kind, []).append(rank)
         groups = sorted(by_kind.values(), key=lambda group: (len(group), group[0].rank))
         groups, more = groups[:_SHOWN_GROUPS], groups[_SHOWN_GROUPS:]
-    rows = _aligned([_cells(group, whole=every) for group in groups])
+    cells = [_cells(group, whole=every) for group in groups]
+    rows = _aligned(cells if numbers else [(name, line) for name, *_, line in cells])
     if more:
         count = sum(map(len, more))
         rows.append(f"{count} more ranks have {len(more)} other last lines; --lines shows all")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 from ascendboot.console import streams
@@ -119,6 +120,15 @@ class Screen:
     def rest(self) -> None:
         """Stop showing a running phase."""
         self._out.rest()
+
+    def live(self) -> AbstractContextManager[streams.LiveView | None]:
+        """Show a view over the whole terminal until the block ends; None: this is no terminal."""
+        return self._out.live()
+
+    @staticmethod
+    def has_reader() -> bool:
+        """Whether standard output is no pipe whose reader is gone."""
+        return streams.has_reader(sys.stdout)
 
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """Print a phase: its title, then one line per distinct outcome, exceptions first."""

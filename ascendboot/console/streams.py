@@ -8,9 +8,11 @@ import os
 import re
 import select
 import sys
+import termios
 import textwrap
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper, UnsupportedOperation
 from typing import IO, Any, Final, TextIO, TypeAlias, cast
 
@@ -252,11 +254,76 @@ class Writer:
             self._status = self._console.status(Text(f"{legible(title)} …"))
             self._status.start()
 
+    @contextmanager
+    def live(self) -> Iterator[LiveView | None]:
+        """Show a view over the whole terminal until the block ends; None: this is no terminal."""
+        console = self._console
+        if console is None or not self._stream.isatty() or console.is_dumb_terminal:
+            yield None
+            return
+        from rich.live import Live  # noqa: PLC0415
+
+        with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
+            yield LiveView(console, live)
+
     def rest(self) -> None:
         """Remove the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+
+class LiveView:
+    """Shows changing lines over a whole terminal, and reads its keys."""
+
+    def __init__(self, console: Any, live: Any) -> None:  # noqa: ANN401 - those of rich
+        self._console, self._live = console, live
+
+    def show(self, view: Callable[[int, int], Sequence[str]]) -> None:
+        """Show the lines that `view` returns for this width and height; the first is a title."""
+        from rich.text import Text  # noqa: PLC0415
+
+        width, height = self._console.size
+        shown = [Text(legible_line(words)) for words in view(width, height)[:height]]
+        for line in shown:
+            line.truncate(width, overflow="ellipsis")
+        shown[0].stylize("bold")
+        self._live.update(Text("\n").join(shown), refresh=True)
+
+    @staticmethod
+    def quits(within_s: float) -> bool:
+        """Wait so long; whether `q` was pressed, or the terminal is gone."""
+        if not sys.stdin.isatty():
+            time.sleep(within_s)
+            return False
+        until = time.monotonic() + within_s
+        while (left_s := until - time.monotonic()) > 0:
+            is_pressed = select.select([sys.stdin], [], [], left_s)[0]
+            if is_pressed and os.read(sys.stdin.fileno(), 1) in (b"q", b"Q", b""):
+                return True
+        return False
+
+
+@contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """Have each key read when it is pressed, and not shown, if standard input is a terminal."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    mode = before[3] & ~(termios.ICANON | termios.ECHO)
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, [*before[:3], mode, *before[4:]])
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def has_reader(stream: TextIO) -> bool:
+    """Whether a stream is no pipe whose reader is gone, and no terminal that hung up."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return not poll.poll(0)
 
 
 def write_plainly(stream: TextIO, words: str) -> None:

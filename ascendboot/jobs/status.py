@@ -57,10 +57,10 @@ class JobStatus(Value, kw_only=True):
     nodes: tuple[NodeStatus, ...]
 
     def with_npus(self, uses: Mapping[str, Mapping[int, NpuUse] | str]) -> JobStatus:
-        """A copy with the use of the job's NPUs by node, or why it is not known."""
+        """A copy with the use of the job's NPUs where ranks run, or why it is not known."""
         nodes = list(self.nodes)
         for at, node in enumerate(nodes):
-            use = uses.get(node.node, {})
+            use = uses.get(node.node, {}) if node.alive else {}
             if isinstance(use, str):
                 nodes[at] = replace(node, npu_problem=use)
             else:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, Operator, Program, set_up
+from tests.cluster.operating import BASE, CUT, Operator, Program, set_up
 from tests.needs import LONG, missing
 from tests.waiting import wait_until
 
@@ -197,6 +197,21 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
     operator.call("stop", "--grace", "0.5", exits=0)
     first = operator.call("jobs", exits=0).out.splitlines()[0]
     assert first.startswith(f"{job_id}  stopped (143)")
+
+
+def test_a_watch_connects_again_and_ends_with_the_code_of_the_job(operator: Operator) -> None:
+    ready_job(operator, "ends.py", "3")
+    watch = operator.start("status", "--watch", "--json", "--interval", "1s")
+    seen = (json.loads(line) for line in watch.out)
+    assert [node["ranks_alive"] for node in next(seen)["nodes"]] == [[0, 1], [2, 3]]
+    operator.sh("lab-2", f"kill -STOP $(cat /run/sshd.pid); {CUT}")
+    lost = next(document for document in seen if document["nodes"][1]["problem"])
+    assert (lost["state"], lost["nodes"][0]["ranks_alive"]) == ("running", [0, 1])
+    operator.sh("lab-2", "kill -CONT $(cat /run/sshd.pid)")
+    assert next(document for document in seen if document["nodes"][1]["ranks_alive"])
+    go(operator)
+    *_, last = seen
+    assert (last["state"], last["exit_code"], watch.end().code) == ("failed", 3, 3)
 
 
 def test_a_command_runs_on_some_nodes_or_all(operator: Operator) -> None:

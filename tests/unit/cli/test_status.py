@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
 
-from ascendboot.cli.status import how_it_ended, node_rows, rank_rows
+from ascendboot.cli.known_jobs import FoundJob, KnownJob
+from ascendboot.cli.status import how_it_ended, live_view, node_rows, rank_rows
+from ascendboot.errors import UnreachableError
 from ascendboot.jobs.probe import RankLoad
-from ascendboot.jobs.status import NodeStatus
-from ascendboot.model.job import CauseKind, FirstFailure, JobCause, NpuUse
+from ascendboot.jobs.status import JobStatus, NodeStatus
+from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobState, NpuUse
 from ascendboot.value import replace
 from tests.unit.checks.collective.ranks import report
 from tests.unit.cli.calls import called
@@ -97,18 +104,90 @@ def test_the_numbers_of_nodes_stand_in_columns() -> None:
         replace(node(12, range(2, 4)), npus={3: use(None)}),
         NodeStatus(node="b", ranks=(4,), problem="off"),
     ]
-    ends = {end.rank: end for end in report().ranks}
-    assert node_rows(nodes, ends) == [
-        "atlas-1   NPU 9 - 97 %  9 - 97 of 64 GiB  50 - 61 °C  12 lines/s | ranks 0-1 alive",
-        "atlas-12                     0 of 64 GiB       50 °C             | ranks 2-3 alive",
+
+    def words(node: NodeStatus) -> str:
+        return "unreachable" if node.problem else f"{len(node.alive)} up"
+
+    assert node_rows(nodes, words) == [
+        "atlas-1   NPU 9 - 97 %  9 - 97 of 64 GiB  50 - 61 °C  12 lines/s | 2 up",
+        "atlas-12                     0 of 64 GiB       50 °C             | 2 up",
         "b                                                                | unreachable",
     ]
-    assert node_rows(nodes[2:], ends) == ["b  unreachable"]
+    assert node_rows(nodes[2:], words) == ["b  unreachable"]
     many = [replace(nodes[0], node=f"c-{n}") for n in range(17)]
-    assert node_rows([*many, nodes[2]], ends) == [
+    assert node_rows([*many, nodes[2]], words) == [
         "b                                                                 | unreachable",
-        "c-[0-16]  NPU 9 - 97 %  9 - 97 of 64 GiB  50 - 61 °C  196 lines/s | all 2 ranks alive",
+        "c-[0-16]  NPU 9 - 97 %  9 - 97 of 64 GiB  50 - 61 °C  196 lines/s | 2 up",
     ]
+
+
+def viewed(place: Path, *nodes: NodeStatus, lost: bool = False) -> FoundJob:
+    end = replace(report().ranks[0], exit_code=None)
+    ranks = tuple(replace(end, rank=rank) for node in nodes for rank in node.ranks)
+    running = replace(report(duration_s=75.0), state=JobState.RUNNING, ranks=ranks)
+    status = JobStatus(report=running, nodes=nodes)
+    looks = {"a-2": UnreachableError("a-2", "no answer for 12 s")} if lost else {}
+    job = KnownJob(recorded(place), place)
+    return FoundJob(None, job, status, {}, looks)  # type: ignore[arg-type]  # it connects to nothing
+
+
+def test_the_live_view_tells_how_the_job_is(tmp_path: Path) -> None:
+    first = replace(node(1, range(2)), npus={0: use(9), 1: use(20)}, lines_per_s={0: 0.5})
+    lost = NodeStatus(node="a-2", ranks=(2, 3), problem="off")
+    assert live_view(viewed(tmp_path, first, lost, lost=True), 80, 10) == [
+        "running for 75 s  two  job job-1",
+        "main.py, mpirun: 4 ranks on 2 nodes: 2 up, 2 not seen",
+        "atlas-1  NPU 9 - 20 %  9 - 20 of 64 GiB  50 °C  0.5 lines/s | 2 up",
+        "a-2                                                         | unreachable",
+        "a-2: no answer for 12 s",
+        "",
+        "atlas-1:0  2 s ago   99 %  1.0 GiB | step 300 loss 0.0",
+        "atlas-1:1  2 s ago  100 %  1.1 GiB | step 300 loss 0.1",
+        "",
+        "q: quit",
+    ]
+
+
+def test_the_live_view_fits(tmp_path: Path) -> None:
+    for count in (1, 16, 125):
+        names = [f"{chr(97 + n % 26)} step {{}} {{}}" for n in range(count)]
+        nodes = [node(n, range(8 * n, 8 * n + 8), line) for n, line in enumerate(names)]
+        found = viewed(tmp_path, *nodes)
+        for width, height in ((40, 6), (40, 24), (80, 10), (80, 24), (120, 60)):
+            lines = live_view(found, width, height)
+            assert (len(lines), lines[-1]) == (height, "q: quit")
+            assert any(line.endswith("8 up") for line in lines[2:])
+            assert ("GiB" in "".join(lines)) == (width > 40)
+
+
+WATCHES = """\
+from ascendboot.console.screen import Screen
+with Screen().live() as live:
+    live.show(lambda width, height: ["title \x07", f"{width} {height}", "x" * 500])
+    print("quits", live.quits(60))
+"""
+
+
+@pytest.mark.parametrize(("key", "end"), [(b"q", b"quits True"), (b"\x03", b"KeyboardInterrupt")])
+def test_a_key_ends_the_view_and_the_terminal_is_as_before(key: bytes, end: bytes) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "60", "LINES": "20"}
+    argv = ["setsid", "--ctty", sys.executable, "-c", WATCHES]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with subprocess.Popen(argv, env=env, **streams) as process:  # type: ignore[call-overload]
+        seen = b""
+        while "x…".encode() not in seen:
+            seen += os.read(ours, 65536)
+        os.write(ours, key)
+        while end not in seen:
+            seen += os.read(ours, 65536)
+        process.wait(60)
+    assert b"title \\x07" in seen
+    assert b"60 20" in seen
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
 
 
 FIRST = FirstFailure(rank=1, node="atlas-2", device=4, exit_code=3, signal=None, message="", log="")
