@@ -20,11 +20,11 @@ from ascendboot.cli.allocation import Allocation
 from ascendboot.cli.common import INTERRUPTED, ctrl_c_raised, exit_with, whole_number
 from ascendboot.cli.session import Session, read_only_run
 from ascendboot.console.screen import Screen
-from ascendboot.errors import AscendbootError, LaunchError, OutputError
+from ascendboot.errors import AscendbootError, LaunchError, OutputError, UsageError
 from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import locate
 from ascendboot.model.cluster import Cluster
-from ascendboot.state import State
+from ascendboot.state import FOLDER, State
 from ascendboot.value import Value
 
 SHORT: Final[Mapping[str, str]] = {
@@ -49,7 +49,7 @@ _SHARED: Final[Mapping[str, tuple[object, str]]] = {
         None,
         (
             "The inventory: a path, or a name under inventories/. Default: $ASCENDBOOT_INVENTORY, "
-            "otherwise the cluster that you set up last"
+            "otherwise the cluster that you set up last, or the practice cluster of this folder"
         ),
     ),
     "forks": (FORKS, f"Number of nodes to work on in parallel. Default: {FORKS}"),
@@ -106,6 +106,7 @@ class Call(Value, dict=True):
 
         A verb that only `reads` also works where the working directory is read-only.
         """
+        self._check_lab(cluster)
         create = read_only_run if reads else State.new_run
         run = create(self.state, verb, hidden=cluster.secrets)
         return Session.opened(
@@ -116,6 +117,24 @@ class Call(Value, dict=True):
             forks=self.forks,
             screen=screen or self.screen,
         )
+
+    def _check_lab(self, cluster: Cluster) -> None:
+        """Refuse an inventory of a practice cluster whose addresses another one may have."""
+        identity = Path(cluster.nodes[0].ssh.identity or "")
+        own = Path(*identity.parts[:-2], "lab.yaml")
+        if identity.parts[-3:-1] != (FOLDER, "lab") or self.path.resolve() == own:
+            return
+        if not own.is_file():
+            raise UsageError(
+                f"{self.path}: its login key {identity} is not there: no practice cluster runs for"
+                f" {own.parents[1]}; run lab.up there"
+            )
+        addresses = [node.address for node in cluster.nodes]
+        if {node.address for node in load(own).nodes}.isdisjoint(addresses):
+            raise UsageError(
+                f"{self.path}: {addresses[0]} is not in the practice cluster of {own.parents[1]},"
+                f" but maybe in another one; use --inventory {own}"
+            )
 
     def end(self, code: int, document: Mapping[str, object], lines: Iterable[str] = ()) -> None:
         """End the verb: print the document with --json, otherwise these lines.

@@ -54,6 +54,8 @@ def _last_set_up(cwd: Path, current: Path) -> Path:
     try:
         recorded = os.fsdecode(current.read_bytes()).strip()
     except FileNotFoundError as error:
+        if (lab := current.with_name("lab.yaml")).is_file():
+            return lab  # the practice cluster here, which is not set up yet
         raise UsageError(
             f"no inventory is named: --inventory is not given, ${VARIABLE} is not set, and no "
             f"cluster was set up from here ({shown} is not there){_offer(cwd)}"

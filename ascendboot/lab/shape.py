@@ -106,8 +106,9 @@ _MOST_NODES = 254
 _MOST_DEVICES = 16
 _FIRST_DEVICE = 100
 _NODE_STRIDE = 256
-_PART = 20
-"""The prefix of a part of the default networks: fourteen labs of up to fifteen nodes beside one."""
+_PARTS = (20, 19, 18)
+"""The prefixes of parts of the default networks: beside one lab, fourteen of up to 15 nodes, six of
+up to 31, or two of up to 63."""
 
 
 class LabNode(Value):
@@ -168,14 +169,13 @@ class Shape(Value):
         A lab uses both ends of its networks, and routes to narrower networks win, so such labs do
         not collide. Empty if a part is too small.
         """
-        wider = zip(
-            self.management.subnets(new_prefix=_PART),
-            self.npu.subnets(new_prefix=_PART),
-            strict=True,
-        )
-        parts = [replace(self, management=management, npu=npu) for management, npu in wider]
-        last = IPv4Address(parts[0].nodes[-1].devices[-1].device_ip or "")
-        return tuple(parts[1:-1]) if last < parts[0].gateway else ()
+        for prefix in _PARTS:
+            networks = (n.subnets(new_prefix=prefix) for n in (self.management, self.npu))
+            pairs = zip(*networks, strict=True)
+            parts = [replace(self, management=management, npu=npu) for management, npu in pairs]
+            if IPv4Address(parts[0].nodes[-1].devices[-1].device_ip or "") < parts[0].gateway:
+                return tuple(parts[1:-1])
+        return ()
 
     @property
     def lab_id(self) -> str:

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -353,27 +354,38 @@ def test_ranges_of_another_lab_are_refused(bring_up: BringUp, tmp_path: Path) ->
     assert ssh(lab, "lab-1", "hostname").stdout == "lab-1\n"
 
 
-def test_labs_of_two_directories_take_other_ranges_by_themselves(tmp_path: Path) -> None:
+def test_labs_of_two_directories_take_other_ranges_by_themselves(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     places = [tmp_path / "one", tmp_path / "two"]
     up_words = ("lab.up", "--nodes", "1", "--devices", "1", "--no-containers", "--json")
     try:
-        labs = []
         for place in places:
             place.mkdir()
-            code, out, err = ascendboot(place, *up_words)
-            assert code == 0, err
-            labs.append(json.loads(out))
+        with ThreadPoolExecutor() as at_once:
+            calls = list(at_once.map(lambda place: ascendboot(place, *up_words), places))
+        labs = [json.loads(out) for _, out, _ in calls]
         again = json.loads(ascendboot(places[1], *up_words)[1])
         assert (again["lab"], again["already_running"]) == (labs[1]["lab"], True)
         assert len({lab["lab"] for lab in labs}) == 2
-        assert "The default ranges are in use: this lab has 198.18." in labs[1]["note"]
+        notes = [str(lab["note"]) for lab in labs]
+        assert any("The default ranges are in use: this lab has 198.18." in note for note in notes)
         _, told, _ = ascendboot(places[0], "lab.status")
         assert f"Another practice cluster, {labs[1]['lab']}, belongs to {places[1]}.\n" in told
         assert "ssh answers" in told
+        for place in places:
+            assert ascendboot(place, "setup", "--plan")[0] == 0, "of the lab of this folder"
+        beside = next(i for i, note in enumerate(notes) if "are in use" in note)
+        default = pytestconfig.rootpath / "inventories/lab.yaml"
+        (places[beside] / "lab.yaml").write_text(default.read_text())
+        code, _, told = ascendboot(places[beside], "setup", "--inventory", "lab.yaml")
+        assert (code, "198.18.0.1 is not in the practice cluster of" in told) == (2, True)
     finally:
         told = "".join(ascendboot(place, "lab.down")[1] for place in places)
     assert told.count("The practice cluster is down.") == 2
     assert "--lab" not in told
+    code, _, told = ascendboot(places[beside], "setup", "--inventory", "lab.yaml")
+    assert (code, told.endswith(f"runs for {places[beside]}; run lab.up there\n")) == (2, True)
 
 
 def test_an_up_that_fails_half_way_leaves_nothing(bring_up: BringUp, tmp_path: Path) -> None:

@@ -55,7 +55,10 @@ def test_without_a_name_it_is_the_one_in_the_environment_then_the_one_last_set_u
     assert found(None, tmp_path, environ) == tmp_path / "a.yaml"
     assert found(None, tmp_path, {"ASCENDBOOT_INVENTORY": ""}) == (tmp_path / "inventories/b.yaml")
     Path(".ascendboot/current").write_text(f"{tmp_path}/a.yaml", encoding="utf-8")
+    touch(".ascendboot/lab.yaml")
     assert found(None, tmp_path, {}) == tmp_path / "a.yaml"
+    Path(".ascendboot/current").unlink()
+    assert found(None, tmp_path, {}) == tmp_path / ".ascendboot/lab.yaml"
 
 
 def not_found(name: str | None, cwd: Path, **environ: str) -> str:
