@@ -106,13 +106,15 @@ def init(
     path = Path(output or f"{FOLDER}/{name}.yaml")
     if output != "-" and not force and os.path.lexists(path):
         raise UsageError(f"{path}: is there already; --force overwrites it, --output names another")
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file with --output")
     has_user = any("user" in host.keys for host in hosts)
     user = user or ("" if has_user else ask("Login name on the nodes; empty: as with ssh", ""))
     draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)
     if not no_query:
         draft.query(call, screen, accept_new=accept_new)
         draft.choose_network(cluster_network, ask)
-        draft.choose_container(container, ask)
+    draft.choose_container(container, ask)
     draft.finish(call, screen, path)
 
 
@@ -243,7 +245,7 @@ class _Draft(Struct):
 
     def choose_container(self, container: str, ask: Ask) -> None:
         """State where ranks run, if that is known."""
-        first, *others = [node.running for node in self.answered]
+        first, *others = [node.running for node in self.answered] or [{}]
         shared = [each for each in first if all(each in other for other in others)]
         if not container and not any("container" in node.keys for node in self.nodes):
             shown = ", ".join(f"{each} ({first[each]})" for each in shared)
@@ -338,13 +340,15 @@ def _nodes(hosts: Sequence[Host], defaults: Mapping[str, str]) -> list[_Node]:
     """The nodes of hosts; a host that is named by its address alone gets a number as name."""
     width = len(str(len(hosts)))
     usual = {key: value for key, value in defaults.items() if value}
-    return [
-        _Node(
-            f"node-{number:0{width}}" if values.ip_of(host.name) else host.name,
-            {**usual, **host.keys, **({"groups": list(host.groups)} if host.groups else {})},
-        )
-        for number, host in enumerate(hosts, 1)
-    ]
+    nodes = []
+    for number, host in enumerate(hosts, 1):
+        keys = {**usual, **host.keys, **({"groups": list(host.groups)} if host.groups else {})}
+        at = keys.get("cluster_address", keys["address"])
+        implied = {"port": 22, "cluster_address": keys["address"], "server_id": at}
+        keys = {key: value for key, value in keys.items() if implied.get(key) != value}
+        name = f"node-{number:0{width}}" if values.ip_of(host.name) else host.name
+        nodes.append(_Node(name, keys))
+    return nodes
 
 
 def _stem(hosts: Sequence[Host]) -> str:

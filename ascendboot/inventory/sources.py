@@ -233,7 +233,9 @@ class _Source(Struct):
         self.hosts["all"] = {*self.own}
         order = ["all", *(name for name in order if name != "all")]
         found = []
-        for host, own in self.own.items():
+        # `export.ansible` calls a group so.
+        first = self.hosts["primary"]
+        for host, own in sorted(self.own.items(), key=lambda item: item[0] not in first):
             inside = [name for name in order if host in self.hosts[name]]
             given = _Variables()
             for variables in (*(self.shared[name] for name in inside), own):
@@ -245,7 +247,7 @@ class _Source(Struct):
             groups = tuple(
                 name
                 for name in inside
-                if name != "ungrouped"
+                if name not in ("ungrouped", "primary")
                 and {*self.own} != self.hosts[name]
                 and values.is_match(values.NAME, name)
             )

@@ -45,6 +45,23 @@ def test_writes_what_loads_and_says_what_comes_next(tmp_path: Path) -> None:
     assert called(f"{line} --force", tmp_path).returncode == 0
 
 
+def test_what_export_ansible_writes_comes_back(tmp_path: Path) -> None:
+    text = """\
+cluster: c
+primary: b
+nodes:
+  a: {address: 192.0.2.1, cluster_address: 198.51.100.1, groups: [g]}
+  b: {address: 192.0.2.2, port: 2222, jump: me@203.0.113.5, container: x}
+groups: {g: {}}
+"""
+    (tmp_path / "c.yaml").write_text(text)
+    exported = called("export.ansible -i c.yaml", tmp_path).stdout
+    (tmp_path / "hosts.json").write_text(exported)
+    assert called("init --from hosts.json --no-query --name c", tmp_path).returncode == 0
+    before, after = load(tmp_path / "c.yaml"), load(tmp_path / "inventories/c.yaml")
+    assert (after.primary_name, *after.nodes) == ("b", *before.nodes[::-1])
+
+
 @pytest.mark.parametrize(
     ("line", "code", "why"),
     [
@@ -53,6 +70,8 @@ def test_writes_what_loads_and_says_what_comes_next(tmp_path: Path) -> None:
         ("init --from nothing", 2, "nothing: could not be read: no such file or directory"),
         ("init 192.0.2.1 192.0.2.1", 2, "192.0.2.1: 192.0.2.1 stands in 192.0.2.1 too; keep one"),
         ("init 192.0.2.1 --user a:b --no-query", 2, "the new inventory: defaults.user: a login"),
+        ("init 192.0.2.1 --output . --force", 2, ".: is a folder; name a file with --output"),
+        ("init 192.0.2.1 --container -x --no-query", 2, "the new inventory: defaults.container:"),
         ("init nowhere.invalid --no-query", 2, "nowhere.invalid: left out: its name has no IPv4"),
         ("init 127.0.0.1:1 --output -", 4, "node-1: unreachable: no sshd answers on port 1"),
     ],
