@@ -233,7 +233,7 @@ class _Draft(Struct):
         shown = ", ".join(f"{each} ({first[each][1]})" for each in shared)
         usual = next(iter((*direct, *shared)), "")
         if not network and len(shared) > 1:
-            network = ask(f"Network between the nodes, of {shown}", usual)
+            network = ask(f"Network between the nodes, one of: {shown}", usual)
             self.choices.append(f"Networks of all nodes: {shown}. cluster_address selects one.")
         if network and network not in shared:
             have = f"they share {shown}" if shared else "they share none"
@@ -248,12 +248,16 @@ class _Draft(Struct):
         first, *others = [node.running for node in self.answered] or [{}]
         shared = [each for each in first if all(each in other for other in others)]
         if not container and not any("container" in node.keys for node in self.nodes):
-            shown = ", ".join(f"{each} ({first[each]})" for each in shared)
+            shown = ", ".join(" of ".join(filter(None, (n, first[n]))) for n in shared)
             usual = shared[0] if len(shared) == 1 else _NONE
-            container = ask(f"Container of the ranks, of {shown}", usual) if shared else _NONE
+            container = ask(f"Container of the ranks, one of: {shown}", usual) if shared else _NONE
             if shared and container == _NONE:
                 words = f"On all nodes run: {shown}. `container: NAME` under defaults selects one"
                 self.choices.append(f"{words}; without it ranks run on the servers.")
+            elif any((first, *others)) and container == _NONE:
+                self.choices.append(
+                    "No container runs on all nodes; state each node's `container`."
+                )
         if container not in ("", _NONE):
             for node in self.nodes:
                 node.keys.setdefault("container", container)
@@ -333,6 +337,8 @@ class _Draft(Struct):
         where = path.stem if path.parent == Path(FOLDER) else str(path)
         next_ = f"Next: ascendboot check {shlex.quote(where)}"
         written = f"{path}: written, with {counted(len(self.nodes), 'node')}"
+        for one in {node.keys.get("container") for node in self.nodes} - {None}:
+            written += f", ranks in the container {one}"
         call.end(code, document, (written, next_) if is_file else ())
 
 
@@ -344,7 +350,7 @@ def _nodes(hosts: Sequence[Host], defaults: Mapping[str, str]) -> list[_Node]:
     for number, host in enumerate(hosts, 1):
         keys = {**usual, **host.keys, **({"groups": list(host.groups)} if host.groups else {})}
         at = keys.get("cluster_address", keys["address"])
-        implied = {"port": 22, "cluster_address": keys["address"], "server_id": at}
+        implied = {"cluster_address": keys["address"], "server_id": at}
         keys = {key: value for key, value in keys.items() if implied.get(key) != value}
         name = f"node-{number:0{width}}" if values.ip_of(host.name) else host.name
         nodes.append(_Node(name, keys))

@@ -33,3 +33,20 @@ def test_from_addresses_to_a_cluster(bring_up: Callable[..., Lab]) -> None:
     part = operator.call("init", *flags[:4], "--name", "new", *asked, exits=4)
     assert "written, with 3 nodes" in part.out
     assert "  # node-1: unreachable: " in path.read_text()
+
+
+def test_the_only_container_is_that_of_the_ranks(container_cluster: Lab) -> None:
+    operator = Operator(container_cluster)
+    hosts = [f"root@{node.address}" for node in container_cluster.nodes]
+    flags = ("--identity", str(container_cluster.identity), "--name", "lab", "--output")
+    done = operator.call("init", *hosts, *flags, "found.yaml", exits=0)
+    assert "ranks in the container rec-sdk\n" in done.out
+    inventory = container_cluster.directory / "found.yaml"
+    assert operator.call("exec", "--", "true", inventory=inventory).code == 0
+    operator.sh("lab-2", "podman rename rec-sdk other")
+    try:
+        done = operator.call("init", *hosts, *flags, "-", exits=0)
+    finally:
+        operator.sh("lab-2", "podman rename other rec-sdk")
+    assert "# No container runs on all nodes;" in done.out
+    assert "\n  container:" not in done.out

@@ -50,7 +50,7 @@ def test_what_export_ansible_writes_comes_back(tmp_path: Path) -> None:
 cluster: c
 primary: b
 nodes:
-  a: {address: 192.0.2.1, cluster_address: 198.51.100.1, groups: [g]}
+  a: {address: 192.0.2.1, port: 22, cluster_address: 198.51.100.1, groups: [g]}
   b: {address: 192.0.2.2, port: 2222, jump: me@203.0.113.5, container: x}
 groups: {g: {}}
 """
@@ -139,7 +139,7 @@ def test_the_network_between_the_nodes(
     ("runs", "stated", "typed", "container", "says"),
     [
         ("a", "", "", "a", None),
-        ("a b", "", "", None, "a (image), b (image)"),
+        ("a b", "", "", None, "a of image, b of image"),
         ("a b", "", "b", "b", None),
         ("a", "none", "", None, None),
         ("", "c", "", "c", "n[1-2]: no container c runs there"),
