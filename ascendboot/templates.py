@@ -11,7 +11,7 @@ from pathlib import Path
 import ascendboot
 
 _SCRIPTS = "scripts"
-_NOT_INSTALLED = (_SCRIPTS, "inventory", "report", "slurm", "volcano")
+_NOT_INSTALLED = (_SCRIPTS, "completion", "inventory", "report", "slurm", "volcano")
 _HEADER = re.compile(r"\A#!.*\n|^[ \t]*# shellcheck .*\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^\. (\S+\.sh)\n", re.MULTILINE)
 """Nothing is sourced on a node: the text of the file takes the place of this line."""

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import ast
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+import ascendboot
+from ascendboot.errors import AscendbootError
+from ascendboot.inventory.yaml import FOLDER, locate
+from ascendboot.model.names import expand
+from ascendboot.state import State
+from ascendboot.value import YAML_LOADER, Value
 
 VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "Set up a cluster": {
@@ -34,3 +48,149 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
 """Under their headings the verbs and groups of verbs: the module, and the object in it unless it
 has the name of the verb."""
 PLACES: Final = {name: place for verbs in VERBS.values() for name, place in verbs.items()}
+SHORT: Final[Mapping[str, str]] = {
+    "detach": "d",
+    "follow": "f",
+    "inventory": "i",
+    "json": "j",
+    "lines": "l",
+    "node": "n",
+    "plan": "p",
+    "rank": "r",
+    "yes": "y",
+}
+"""Flags with a short form. By default Invoke gives one to every flag, from the letters that are
+free: `-j` would be `--json` for one verb and `--job` for the next."""
+_ALONE: Final = ("--help", "--list", "--version", "--print-completion-script")
+_WORDS: Final = {"level": ("quick", "full"), "on-hang": ("tell", "stop")}
+
+
+class Outline(Value):
+    """What the source of a verb tells about its arguments, without importing it."""
+
+    flags: Mapping[str, bool]
+    """Whether each takes a value."""
+    bare: tuple[str, ...]
+    """The names of values that stand without a flag."""
+
+    @classmethod
+    def read(cls, definition: ast.FunctionDef) -> Outline:
+        """Read it from the function with its decorator."""
+        options = _options(definition)
+        spec = definition.args
+        defaults = [*spec.defaults, *spec.kw_defaults]
+        own = [*spec.args[1:], *spec.kwonlyargs]
+        needed = [a.arg for a, d in zip(reversed(own), reversed(defaults), strict=False) if not d]
+        lists = options.get("iterable", ())
+        bare = options.get("positional", [n for n in reversed(needed) if n not in lists])
+        takes = {
+            a.arg.strip("_").replace("_", "-"): ast.unparse(a.annotation or a) != "bool"
+            for a in own
+        }
+        takes |= {name: name != "json" for name in options["shared"]}
+        if rest := options.get("bare"):
+            bare = [*bare, rest]
+        return cls({n: t for n, t in takes.items() if n == rest or n not in bare}, tuple(bare))
+
+
+def verbs_in(place: str) -> dict[str, ast.FunctionDef]:
+    """Return the source of the verb at this place, or of all verbs of the group there."""
+    module, _, collection = PLACES[place].partition(".")
+    tree = _source(f"cli/{module}.py")
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if not collection:
+        return {place: functions[place]}
+    made = {
+        node.targets[0].id: [arg.id for arg in node.value.args if isinstance(arg, ast.Name)]
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+    }
+    listed = [functions[name] for name in made[collection]]
+    return {f"{place}.{_options(verb).get('name', verb.name)}": verb for verb in listed}
+
+
+def _source(name: str) -> ast.Module:
+    return ast.parse(Path(*ascendboot.__path__, name).read_text(encoding="utf-8"))
+
+
+def _options(definition: ast.FunctionDef) -> dict[str, Any]:
+    """Return what the decorator of a verb says, as far as it matters here."""
+    (decorator,) = (node for node in definition.decorator_list if isinstance(node, ast.Call))
+    of_cluster = ast.unparse(decorator.func) == "cluster_verb"
+    return {"shared": ("inventory", "forks", "json") if of_cluster else ("json",)} | {
+        keyword.arg: ast.literal_eval(keyword.value)
+        for keyword in decorator.keywords
+        if keyword.arg in ("bare", "iterable", "name", "positional", "shared")
+    }
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """Return what the last of `words`, of which the first is the program, may become."""
+    *before, word = [w for w in words[1:] if w != "="] or [""]  # bash splits words at =
+    if words[-1] == "=":
+        before, word = [*before, word], ""
+    if not before or before == ["help"]:
+        found = _ALONE if word.startswith("-") else [*_names(word), "help"]
+        return [name for name in found if name.startswith(word)]
+    place = before[0].partition(".")[0]
+    if "--" in before or place not in PLACES or before[0] not in (known := verbs_in(place)):
+        return []
+    outline = Outline.read(known[before[0]])
+    flags = {f"--{n}": n for n in outline.flags}
+    flags |= {f"-{short}": n for n, short in SHORT.items() if n in outline.flags}
+    given, waits, bare = dict[str, str](), "", [*outline.bare]
+    for said in before[1:]:
+        if waits:
+            given[waits], waits = said, ""
+        elif said.startswith("-"):
+            waits = flags[said] if outline.flags.get(flags.get(said, "")) else ""
+        elif bare:
+            given[bare[0]] = said
+            bare = bare[1:] or bare
+    flag, is_joined, start = word.partition("=") if word.startswith("-") else ("", "", word)
+    if flag and not is_joined and not waits:
+        long = [f"--{name}" for name in (*outline.flags, "help")]
+        return [name for name in long if name.startswith(word)]
+    name = flags.get(flag) or waits or (bare[0] if bare else "")
+    listed, comma, start = start.rpartition(",") if name == "nodes" else ("", "", start)
+    with suppress(AscendbootError, OSError, ValueError, TypeError, LookupError, yaml.YAMLError):
+        found = [value for value in _values(name, before[0], given) if value.startswith(start)]
+        return [f"{flag}{is_joined}{listed}{comma}{value}" for value in found]
+    return []
+
+
+def _names(start: str) -> Iterator[str]:
+    for place, module in PLACES.items():
+        if place.startswith(start) or start.startswith(f"{place}."):
+            yield from verbs_in(place) if "." in module else [place]
+
+
+def _values(name: str, verb: str, given: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values that a flag may have here, as far as this machine knows them."""
+    if name in ("job", "resume"):
+        runs = State.here().runs.glob("*/plan.json")
+        yield from sorted((path.parent.name for path in runs), reverse=True)
+    elif name in ("node", "nodes"):
+        lab = ".ascendboot/lab.yaml" if verb.startswith("lab.") else None
+        named, last = given.get("inventory", lab), State.here().current
+        path = locate(named, cwd=Path.cwd(), environ=os.environ, current=last)
+        document = yaml.load(path.read_bytes(), YAML_LOADER)  # noqa: S506 - the loader is safe
+        for names in document["nodes"]:
+            yield from expand(names)
+    elif name == "inventory":
+        yield from (str(path) for path in sorted(Path().glob("*.y*ml")))
+        yield from (path.stem for path in sorted(Path(FOLDER).glob("*.yaml")))
+    elif name == "kind":
+        for node in _source("lab/faults.py").body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "KINDS":
+                yield from (
+                    str(word.value) for word in ast.walk(node) if isinstance(word, ast.Constant)
+                )
+    yield from _WORDS.get(name, ())
+
+
+def print_candidates(argv: Sequence[str]) -> None:
+    """Answer `PROGRAM --complete -- WORDS`: one candidate per line."""
+    sys.stdout.write("".join(f"{word}\n" for word in candidates(argv[3:])))

@@ -28,9 +28,10 @@ from invoke.util import helpline
 
 from ascendboot import __version__
 from ascendboot.cli.common import INTERRUPTED, end_at_ctrl_c, end_at_ctrl_c_with, exit_with
-from ascendboot.cli.completion import PLACES, VERBS
+from ascendboot.cli.completion import PLACES, VERBS, print_candidates
 from ascendboot.console.streams import lost_document, write_plainly
 from ascendboot.errors import LaunchError, UsageError
+from ascendboot.templates import installed_templates
 
 _NO_COMMANDS: Final = "it applies to commands that Invoke runs, and ascendboot runs none with it"
 _REFUSED: Final = {
@@ -57,6 +58,7 @@ _WITH_WORDS: Final = {
     "export.sbatch": ("[-- ARGS]", "export.sbatch main.py -- --steps 100"),
 }
 """Verbs that accept words after --: how their usage shows them, and an example."""
+_SHELLS: Final = ("bash", "zsh", "fish")
 _FORMATS: Final = ("flat", "nested", "json")
 _VALUES: Final = {
     **dict.fromkeys(("count", "elastic", "forks", "max-restarts", "max-retry", "min-nodes"), "N"),
@@ -117,6 +119,13 @@ class CarefulProgram(Program):
         """Parse Invoke's flags before the verb."""
         with _plain_errors(), self._wrong_use():
             super().parse_core_args()
+            if shell := self.args["print-completion-script"].value:
+                if shell not in _SHELLS:
+                    flag = f'--print-completion-script: "{shell}"'
+                    raise ParseError(f"{flag} is not one of {', '.join(_SHELLS)}")
+                folder = installed_templates() / "completion"
+                sys.stdout.write((folder / shell).read_text(encoding="utf-8"))
+                raise Exit
 
     def parse_tasks(self) -> None:
         """Parse the verb with its flags.
@@ -216,6 +225,9 @@ class CarefulProgram(Program):
             if wanted.value in self.collection.collections:
                 self.args["list"].set_value(wanted.value)
                 wanted.set_value(None, cast=False)
+            if self.args["complete"].value:
+                print_candidates(self.argv)
+                raise Exit
             super().parse_cleanup()
 
     def list_tasks(self) -> None:
@@ -442,6 +454,8 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     Importing all verbs takes longer than connecting to a node.
     """
     names = [word.partition(".")[0] for word in words]
+    if names[:1] == ["--complete"]:
+        return Collection()
     names = names[1:] if names[:1] == ["help"] else names
     wanted = PLACES.keys() & set(names) if names and names[0] in PLACES else PLACES.keys()
     collection = Collection()

@@ -18,6 +18,7 @@ from invoke.tasks import task as invoke_task
 
 from ascendboot.cli.allocation import Allocation
 from ascendboot.cli.common import INTERRUPTED, ctrl_c_raised, exit_with, whole_number
+from ascendboot.cli.completion import SHORT
 from ascendboot.cli.session import Session, read_only_run
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, LaunchError, OutputError, UsageError
@@ -26,20 +27,6 @@ from ascendboot.inventory.yaml import locate
 from ascendboot.model.cluster import Cluster
 from ascendboot.state import FOLDER, State
 from ascendboot.value import Value
-
-SHORT: Final[Mapping[str, str]] = {
-    "detach": "d",
-    "follow": "f",
-    "inventory": "i",
-    "json": "j",
-    "lines": "l",
-    "node": "n",
-    "plan": "p",
-    "rank": "r",
-    "yes": "y",
-}
-"""Flags with a short form. By default Invoke gives one to every flag, from the letters that are
-free: `-j` would be `--json` for one verb and `--job` for the next."""
 
 FORKS: Final = "32"
 """A string: with an `int`, Invoke would refuse other values with a traceback."""
