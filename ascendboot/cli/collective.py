@@ -74,12 +74,12 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
     try:
         ended = Ranks(session, screen, session.transports).meet(request)
     except UnreachableError as error:
-        raise LaunchError(_lost(session, error), "The job was not started.") from error
+        raise LaunchError(_lost(session, error), "Stopped: the job was not started.") from error
     if ended.is_interrupted:
         raise InterruptedRunError("interrupted in the preflight; the job was not started")
     if not ended.passed:
         errors = [f.message for f in ended.findings if f.level == "error"]
-        logs = f"The job was not started. Logs in {session.run.shown}/{PREFLIGHT}"
+        logs = f"Stopped: the job was not started. Logs in {session.run.shown}/{PREFLIGHT}"
         raise LaunchError(*errors, logs)
     for finding in ended.findings:
         screen.say(f"preflight: {finding.level}: {finding.message}", "yellow")

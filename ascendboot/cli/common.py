@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from invoke.exceptions import Exit
 
 from ascendboot.console.screen import Screen
-from ascendboot.errors import OutputError, UsageError
+from ascendboot.errors import InterruptedRunError, OutputError, UsageError
 from ascendboot.model.names import parse_span
 from ascendboot.value import Value
 
@@ -84,6 +84,16 @@ def ctrl_c_raised() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def before_start() -> Iterator[None]:
+    """Say at Ctrl-C that no job was started."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        words = "Stopped: interrupted before the job was started; nothing was written."
+        raise InterruptedRunError(words) from error
 
 
 def _is_ours() -> bool:

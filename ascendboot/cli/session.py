@@ -78,6 +78,7 @@ class Session(Struct, dict=True):
     run: Run
     forks: int
     host_keys: HostKeys
+    screen: Screen
     hosts: dict[str, HostSide] = field(default_factory=dict)
     transports: dict[str, Transport] = field(default_factory=dict)
     """The workload sides."""
@@ -106,14 +107,15 @@ class Session(Struct, dict=True):
     ) -> Iterator[Session]:
         """Open a session that closes its connections at the end, and reports long waits."""
         host_keys = HostKeys(state.known_hosts(cluster.name), accept_new=accept_new)
-        session = cls(cluster, state, run, forks, host_keys)
+        screen = screen or Screen(json_mode=True)
+        session = cls(cluster, state, run, forks, host_keys, screen)
         handler = _RunLog(run)
         logger = logging.getLogger("ascendboot")
         logger.setLevel(logging.DEBUG)
         logger.propagate = False
         logger.addHandler(handler)
         over = threading.Event()
-        arguments = (session.waits, screen or Screen(json_mode=True), over)
+        arguments = (session.waits, screen, over)
         threading.Thread(target=_report_waits, args=arguments, name="waits", daemon=True).start()
         try:
             yield session
@@ -129,6 +131,12 @@ class Session(Struct, dict=True):
             with suppress(OSError):
                 handler.close()
 
+    @property
+    def accepted(self) -> list[dict[str, str]]:
+        """The host keys that this run accepted, for a report."""
+        keys = self.host_keys.accepted
+        return [{"node": name, "fingerprint": key.fingerprint} for name, key in keys.items()]
+
     def connect_hosts(self, nodes: Sequence[Node]) -> Hosts:
         """Connect to all host sides at once."""
 
@@ -138,7 +146,10 @@ class Session(Struct, dict=True):
                 self.fence.held_by(transport)
             return transport
 
-        hosts, errors = results_and_errors(nodes, opened, forks=self.forks)
+        watch = self.screen.progress
+        hosts, errors = results_and_errors(nodes, opened, forks=self.forks, watch=watch)
+        for each in self.accepted:
+            self.screen.say_once("{node}: accepted the new host key {fingerprint}".format_map(each))
         self.hosts.update(hosts)
         return self.fenced(hosts), errors
 

@@ -122,11 +122,12 @@ def _set_up(
     verb = "plan" if planning else "setup"
     with call.session(verb, cluster, reads=planning, accept_new=accept_new) as session:
         report = walk_setup(session, screen, planning=planning, inventory=call.path, **options)
-    session.run.write_json("report.json", report.to_json())
+    document = report.to_json() | {"accepted_host_keys": session.accepted}
+    session.run.write_json("report.json", document)
     screen.summary(report, session.run.shown, planned=planning)
     changes = report.count(Outcome.WOULD_CHANGE)
     code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
-    call.end(code, report.to_json() | {"folder": str(session.run.folder)})
+    call.end(code, document | {"folder": str(session.run.folder)})
 
 
 @cluster_verb(
@@ -311,8 +312,6 @@ def _survey(
             pass
         finally:
             screen.rest()
-            for name, key in session.host_keys.accepted.items():
-                screen.say(f"{name}: accepted the new host key {key.fingerprint}")
 
 
 def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:

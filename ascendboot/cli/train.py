@@ -16,6 +16,7 @@ from ascendboot.checks.finding import grouped
 from ascendboot.cli.common import (
     Outputs,
     among,
+    before_start,
     duration,
     exit_with,
     on_interrupt,
@@ -253,7 +254,12 @@ def _run_order(call: Call, order: Order) -> None:
             start.supervise(order.supervised)
             return
         connect = session.connect_to_look if order.plan else session.connect
-        _, errors = connect(cluster.nodes)
+        screen.working("Reach the nodes")
+        try:
+            with before_start():
+                _, errors = connect(cluster.nodes)
+        finally:
+            screen.rest()
         if errors:
             raise refused(*map(str, errors.values()))
         start.launch()
@@ -417,7 +423,7 @@ def allow_open_files() -> None:
 
 def refused(*problems: str) -> LaunchError:
     """Build the error that lists why the job is not started."""
-    return LaunchError(*problems, "The job was not started.")
+    return LaunchError(*problems, "Stopped: the job was not started; nothing was written.")
 
 
 def _ends_leftovers(ready: Readiness, order: Order, screen: Screen, run_id: str) -> bool:
@@ -488,6 +494,7 @@ class _Start(Value):
     screen: Screen
     interrupts: Interrupts = field(default_factory=Interrupts)
 
+    @before_start()
     def ready(
         self, cluster: Cluster, record: SetupRecord, job_id: str
     ) -> tuple[LaunchRequest, Readiness]:

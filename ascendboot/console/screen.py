@@ -117,6 +117,10 @@ class Screen:
         """Show the running phase at a terminal."""
         self._out.work(title)
 
+    def progress(self, words: str) -> None:
+        """Show at a terminal how far the running phase is."""
+        self._out.progress(words)
+
     def rest(self) -> None:
         """Stop showing a running phase."""
         self._out.rest()
@@ -254,12 +258,16 @@ class Screen:
         if warnings := report.findings("warning"):
             counts.append(counted(warnings, "warning"))
         self._end(report, folder, counts, "red" if bad else "green")
+        if report.stopped:
+            self.say(f"Stopped: {report.stopped}", "red")
 
     def verdict(self, report: Report, folder: str) -> None:
         """Print the last line of a check: errors, warnings and the folder."""
         errors, warnings = report.problems, report.findings("warning")
         style = "red" if errors else "yellow" if warnings else "green"
         self._end(report, folder, [counted(errors, "error"), counted(warnings, "warning")], style)
+        if report.interrupted:
+            self.say(f"Stopped: {report.stopped}", "red")
 
     def _end(self, report: Report, folder: str, counts: list[str], style: str) -> None:
         interrupted = ["interrupted"] if report.interrupted else []

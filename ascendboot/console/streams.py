@@ -251,7 +251,8 @@ class Writer:
         if self._console is not None and self._console.is_terminal:
             from rich.text import Text  # noqa: PLC0415
 
-            self._status = self._console.status(Text(f"{legible(title)} …"))
+            self._title: Any = Text(f"{legible(title)} …")
+            self._status = self._console.status(self._title)
             self._status.start()
 
     @contextmanager
@@ -265,6 +266,11 @@ class Writer:
 
         with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
             yield LiveView(console, live)
+
+    def progress(self, words: str) -> None:
+        """Show how far the work is, beside its title."""
+        if self._status is not None:
+            self._status.update(self._title + f" {legible(words)}")
 
     def rest(self) -> None:
         """Remove the spinner."""

@@ -23,6 +23,13 @@ class Outcome(str, Enum):
 
 _PAST = {"set": "set", "stop": "stopped"}
 _EXIT_CODES = {Outcome.UNREACHABLE: 4, Outcome.FAILED: 1, Outcome.BLOCKED: 1}
+_STOPPED = {
+    Outcome.UNREACHABLE: "a node is unreachable",
+    Outcome.FAILED: "a step failed",
+    Outcome.BLOCKED: "blocked by the above",
+}
+_READING, _PROOF = {"reach", "ask", "judge"}, {"prove", "network"}
+"""Phases that write nothing, and those after which nothing is left to do."""
 
 
 Level: TypeAlias = Literal["error", "warning", "info"]
@@ -109,6 +116,16 @@ class Report(Value, kw_only=True):
     def count(self, *outcomes: Outcome) -> int:
         """How many results ended in one of `outcomes`."""
         return sum(r.outcome in outcomes for r in self.results)
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ended early and whether it wrote something; empty where it did not."""
+        bad = [r for r in self.results if r.outcome in _EXIT_CODES and r.phase not in _PROOF]
+        first = min((r.outcome for r in bad), key=[*_STOPPED].index, default=None)
+        why = "interrupted" if self.interrupted else _STOPPED[first] if first else ""
+        is_changed = self.count(Outcome.CHANGED) or any(r.phase not in _READING for r in bad)
+        kept = "what was changed stays, and the next run goes on from there"
+        return f"{why}; {kept if is_changed else 'nothing was written on the nodes'}" if why else ""
 
     @property
     def problems(self) -> int:

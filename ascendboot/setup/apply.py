@@ -311,7 +311,8 @@ def _send_code(
         return sender.sync(sides[node.name].work, trees[node.name], context.plan.base, primary)
 
     progress.begin(CODE)
-    sent = on_each(context.cluster.nodes, send, forks=min(progress.forks, _SENDERS))
+    forks, watch = min(progress.forks, _SENDERS), progress.display.progress
+    sent = on_each(context.cluster.nodes, send, forks=forks, watch=watch)
     results = (failed("code", "files", r) if isinstance(r, NodeError) else r for r in sent.values())
     progress.end(CODE, list(results))
     progress.stop_if_bad()

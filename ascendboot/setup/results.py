@@ -57,6 +57,9 @@ class Display(Protocol):
     def working(self, title: str) -> None:
         """A phase begins."""
 
+    def progress(self, words: str) -> None:
+        """How far the phase is."""
+
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """All results of one phase, in inventory order."""
 
@@ -105,7 +108,7 @@ class Progress(Struct):
         The primary begins first: other nodes are queried while or after it gets the lock.
         """
         nodes = [node for node in self.cluster.rank_order if node.name in names]
-        done = on_each(nodes, work, forks=self.forks)
+        done = on_each(nodes, work, forks=self.forks, watch=self.display.progress)
         return {node.name: done[node.name] for node in self.cluster.nodes if node.name in done}
 
     def stop_if_bad(self) -> None:

@@ -279,7 +279,7 @@ def preflight(operator: Operator) -> list[str]:
     """What stands in the way of a job, without what to do about it."""
     ended = operator.call("train", "main.py", "--preflight", exits=125)
     *lines, last = ended.err.splitlines()
-    assert last.startswith("The job was not started. Logs in .ascendboot/runs/")
+    assert last.startswith("Stopped: the job was not started. Logs in .ascendboot/runs/")
     assert operator.job_processes() == {}
     return [line.partition(". ")[0] for line in lines if line.startswith("lab-")]
 

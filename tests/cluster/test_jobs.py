@@ -353,7 +353,10 @@ def test_a_second_job_on_the_same_nodes_is_refused_naming_the_first(operator: Op
     names = f"job {first} runs on this node; wait for its end, or end it: stop --job {first}"
     for ended, nodes in ((refused, "lab-2"), (whole, "lab-[1-2]")):
         assert ended.code == 125
-        assert ended.err.splitlines() == [f"{nodes}: {names}", "The job was not started."]
+        assert ended.err.splitlines() == [
+            f"{nodes}: {names}",
+            "Stopped: the job was not started; nothing was written.",
+        ]
     assert status(operator, "--inventory", str(operator.lab.inventory))["state"] == "running"
 
     operator.call("stop", inventory=operator.lab.inventory, exits=0)

@@ -253,7 +253,7 @@ def test_row_09_data_that_a_host_has_not_starts_nothing(story: Story) -> None:
         [
             f"lab-2: there is no /opt/data; {remedy}",
             f"lab-[1-2]: there is no /no/where; {remedy}",
-            "The job was not started.",
+            "Stopped: the job was not started; nothing was written.",
         ],
     )
     operator.call(*words, "--skip-checks=data", exits=0)
@@ -287,7 +287,7 @@ def test_row_08_10_and_11_all_faults_of_both_nodes_are_named_at_once(spoiled: Sp
             f"lab-2: 1 process is left of job old, whose launcher is gone: pid {spoiled.left} "
             "(sleep 600); end them: stop --job old, or train with --stop-leftovers"
         ),
-        "The job was not started.",
+        "Stopped: the job was not started; nothing was written.",
     ]
     assert spoiled.refused.code == 125
 

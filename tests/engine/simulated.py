@@ -228,6 +228,9 @@ class Simulation:
     def working(self, title: str) -> None:
         """A phase begins."""
 
+    def progress(self, words: str) -> None:
+        """How far the phase is."""
+
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """A phase has ended."""
         self.shown.append(title)

@@ -20,6 +20,7 @@ from ascendboot.value import as_json
 
 pytestmark = pytest.mark.integration
 
+STOPPED = "Stopped: interrupted before the job was started; nothing was written.\n"
 ONCE = "press Ctrl-C again to abort"
 PATIENT = """\
 import signal
@@ -94,4 +95,4 @@ def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
         nodes={},
     )
     State(inventory.parent / ".ascendboot").remember(cluster.name, "applied", as_json(applied))
-    assert pressed(inventory, mute, "train", "main.py", presses=1) == (130, "interrupted\n")
+    assert pressed(inventory, mute, "train", "main.py", presses=1) == (130, STOPPED)

@@ -66,6 +66,9 @@ def freed(order: Order, there: FakeTransport, *problems: str, screen: Screen | N
     free_nodes(ready, {"lab-2": there}, order, screen or Screen(json_mode=True), forks=2)
 
 
+STOPPED = "Stopped: the job was not started; nothing was written."
+
+
 def refusal(order: Order, there: FakeTransport, *problems: str) -> str:
     with pytest.raises(LaunchError) as refused:
         freed(order, there, *problems)
@@ -77,9 +80,9 @@ def test_without_a_terminal_leftovers_are_named_and_not_ended(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     there = node()
-    assert refusal(KEEP, there) == f"{LEFT}\nThe job was not started."
-    assert refusal(KEEP, there, "lab-1: no") == f"lab-1: no\n{LEFT}\nThe job was not started."
-    assert refusal(replace(END, plan=True), there) == f"{LEFT}\nThe job was not started."
+    assert refusal(KEEP, there) == f"{LEFT}\n{STOPPED}"
+    assert refusal(KEEP, there, "lab-1: no") == f"lab-1: no\n{LEFT}\n{STOPPED}"
+    assert refusal(replace(END, plan=True), there) == f"{LEFT}\n{STOPPED}"
     assert there.commands == []
     assert capsys.readouterr().err == "warning: lab-1: it is late\n" * 3
 
@@ -102,7 +105,7 @@ def test_with_the_flag_leftovers_are_ended(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == said
     assert refusal(END, node("left 5 python3 main.py\n")) == (
         "lab-2: could not end process 5 of job old: it survived SIGKILL (python3 main.py); "
-        "it may wait for the NPU driver: see dmesg\nThe job was not started."
+        f"it may wait for the NPU driver: see dmesg\n{STOPPED}"
     )
 
 
@@ -115,7 +118,7 @@ def test_at_a_terminal_the_operator_decides_about_leftovers(
     if ended:
         freed(KEEP, there)
     else:
-        assert refusal(KEEP, there) == f"{LEFT}\nThe job was not started."
+        assert refusal(KEEP, there) == f"{LEFT}\n{STOPPED}"
     assert len(there.commands) == ended
 
 

@@ -115,7 +115,7 @@ def test_item_06_no_text_of_a_node_begins_a_line(
     write_plainly(sys.stderr, str(UnreachableError("lab-2", forged)))
     lines = re.sub(r"\x1b\[[0-9;]*m", "", "".join(capsys.readouterr())).splitlines()
     begins = [line.split()[0].rstrip(":") for line in lines]
-    nodes = ["lab-2", "Reach", "lab-2", "lab-2", "lab-2", "lab-3", "The", "lab-4", "lab-2"]
+    nodes = ["lab-2", "Reach", "lab-2", "lab-2", "lab-2", "lab-3", "Stopped", "lab-4", "lab-2"]
     assert begins == nodes
 
 
@@ -187,6 +187,7 @@ def test_a_check_ends_with_the_number_of_distinct_findings(
     assert capsys.readouterr().out.splitlines() == [
         "lab: 2 errors, 1 warning. Kept in runs/r",
         "lab: 1 error, 1 warning, interrupted. Kept in runs/r",
+        "Stopped: interrupted; nothing was written on the nodes",
     ]
 
 

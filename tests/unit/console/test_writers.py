@@ -69,6 +69,22 @@ def test_a_row_fits_a_terminal_and_stays_whole_in_a_pipe(
     os.close(ours)
 
 
+def test_a_terminal_shows_how_far_a_phase_is() -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        writer = Writer(stream)
+        writer.progress("of no phase")
+        writer.work("Ask")
+        writer.progress("12/16 nodes, slowest n7")
+        writer.rest()
+        shown = ""
+        while "\x1b[?25h" not in shown:  # the cursor is shown again at the end
+            shown += os.read(ours, 10000).decode()
+        assert "Ask … 12/16 nodes, slowest n7" in shown
+        assert "of no phase" not in shown
+    os.close(ours)
+
+
 def test_force_color_turns_colours_on_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ascendboot.model.report import Outcome, Report, StepResult
+from ascendboot.value import replace
 
 
 def report(*outcomes: Outcome, interrupted: bool = False) -> Report:
@@ -30,6 +31,35 @@ def test_the_exit_code_is_that_of_the_worst_outcome(outcomes: list[Outcome], cod
 
 def test_an_interrupted_run_says_so_whatever_else_happened() -> None:
     assert report(Outcome.FAILED, interrupted=True).exit_code == 130
+
+
+NOTHING = "nothing was written on the nodes"
+KEPT = "what was changed stays, and the next run goes on from there"
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ([("sshd", Outcome.CHANGED)], ""),
+        ([("judge", Outcome.BLOCKED)], f"blocked by the above; {NOTHING}"),
+        (
+            [("reach", Outcome.UNREACHABLE), ("judge", Outcome.BLOCKED)],
+            f"a node is unreachable; {NOTHING}",
+        ),
+        ([("sshd", Outcome.CHANGED), ("sshd", Outcome.FAILED)], f"a step failed; {KEPT}"),
+        ([("sshd", Outcome.FAILED)], f"a step failed; {KEPT}"),
+        ([("sshd", Outcome.CHANGED), ("prove", Outcome.FAILED)], ""),
+    ],
+)
+def test_a_run_that_ended_early_states_whether_it_wrote(
+    results: list[tuple[str, Outcome]], words: str
+) -> None:
+    made = tuple(StepResult("lab-1", phase, "x", outcome) for phase, outcome in results)
+    ended = Report(run_id="r", cluster="lab", results=made)
+    assert ended.stopped == words
+    is_changed = any(phase == "sshd" for phase, _ in results)
+    stopped = replace(ended, interrupted=True).stopped
+    assert stopped == f"interrupted; {KEPT if is_changed else NOTHING}"
 
 
 def test_json_has_the_documented_keys() -> None:

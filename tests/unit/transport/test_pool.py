@@ -32,6 +32,17 @@ def test_results_come_in_the_order_of_the_nodes_whatever_ends_first() -> None:
     assert on_each([], work, forks=4) == {}
 
 
+def test_a_wait_names_how_many_answered_and_who_is_missing() -> None:
+    seen, told = list[str](), threading.Event()
+
+    def watch(words: str) -> None:
+        seen.append(words)
+        told.set()
+
+    on_each(["n0", "n1", "n2"], lambda name: name != "n1" or told.wait(10), forks=3, watch=watch)
+    assert seen[0] == "2/3 nodes, slowest n1"
+
+
 def test_no_more_than_the_bound_run_at_once() -> None:
     lock, running, most = threading.Lock(), 0, 0
     full = threading.Barrier(3, timeout=10)
