@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ascendboot.cli.session import NodesUnreachableError
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import AscendbootError, InventoryError, UnreachableError, UsageError, excerpt
+from ascendboot.errors import InventoryError, UnreachableError, UsageError, excerpt
 from ascendboot.export.volcano import template
 from ascendboot.facts.container import running_query
 from ascendboot.facts.node_facts import host_queries
@@ -25,8 +26,8 @@ from ascendboot.inventory.load import load
 from ascendboot.inventory.sources import Host, hosts_of
 from ascendboot.inventory.yaml import FOLDER
 from ascendboot.model.cluster import Cluster, Node
+from ascendboot.model.files import write_atomically
 from ascendboot.model.names import counted, fold
-from ascendboot.state import write_text
 from ascendboot.transport.pool import results_and_errors
 from ascendboot.value import Struct, asdict, field
 
@@ -38,7 +39,10 @@ _VIRTUAL = re.compile(r"(docker|br-|veth|virbr|cni|flannel|podman|cali|tunl|kube
 _FACTS = ("host", "interfaces", "npus", "running")
 _NUMBERED = re.compile("node-[0-9]+")
 _NONE = "none"
-_NOT_WRITTEN = "init: no node is left, so nothing is written; correct this, then repeat"
+_NOT_WRITTEN = (
+    "init: no node is left, so nothing is written; correct this, then repeat. --accept-new "
+    "accepts unknown host keys"
+)
 _NO_ADDRESS = "{}: left out: its name has no IPv4 address here; state its address"
 _HOSTS = "Hosts, such as atlas-[01-16] or root@192.0.2.11 root@192.0.2.12"
 
@@ -106,6 +110,8 @@ def init(
     path = Path(output or f"{FOLDER}/{name}.yaml")
     if output != "-" and not force and os.path.lexists(path):
         raise UsageError(f"{path}: is there already; --force overwrites it, --output names another")
+    if cluster_network and no_query:
+        raise UsageError("--cluster-network: only the nodes know it; leave out --no-query")
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a file with --output")
     has_user = any("user" in host.keys for host in hosts)
@@ -116,10 +122,6 @@ def init(
         draft.choose_network(cluster_network, ask)
     draft.choose_container(container, ask)
     draft.finish(call, screen, path)
-
-
-class _NoneAnswersError(AscendbootError):
-    exit_code = UnreachableError.exit_code
 
 
 class _Node(Struct):
@@ -199,7 +201,7 @@ class _Draft(Struct):
             reached = [node for node in cluster.nodes if node.name in hosts]
             answers, failed = results_and_errors(reached, answers_of, forks=call.forks)
         if not answers:
-            raise _NoneAnswersError(*map(str, ({**lost, **failed}).values()), _NOT_WRITTEN)
+            raise NodesUnreachableError(*map(str, ({**lost, **failed}).values()), _NOT_WRITTEN)
         notes: dict[str, list[str]] = {}
         for node in self.nodes:
             for note in node.take(answers[node.name]) if node.name in answers else ():
@@ -225,13 +227,10 @@ class _Draft(Struct):
         """
         first, *others = [node.networks for node in self.answered]
         shared = [each for each in first if all(each in other for other in others)]
-        direct = [
-            each
-            for each in shared
-            if all(node.networks[each][0] == node.keys["address"] for node in self.answered)
-        ]
+        reach = [(node.keys["address"], node.networks) for node in self.answered]
+        shared.sort(key=lambda each: any(nets[each][0] != at for at, nets in reach))
         shown = ", ".join(f"{each} ({first[each][1]})" for each in shared)
-        usual = next(iter((*direct, *shared)), "")
+        usual = shared[0] if shared else ""
         if not network and len(shared) > 1:
             network = ask(f"Network between the nodes, one of: {shown}", usual)
             self.choices.append(f"Networks of all nodes: {shown}. cluster_address selects one.")
@@ -276,7 +275,7 @@ class _Draft(Struct):
         for (_, keys), place in zip(rows, places, strict=False):
             keys["cluster_address"] = place
         shapes = schema.whole()["properties"]
-        return template("begin.yaml.j2").render(
+        text = template("begin.yaml.j2").render(
             name=self.name,
             source=self.source,
             nodes=[(n, keys, not places and n.lacks_address) for n, keys in rows],
@@ -285,6 +284,8 @@ class _Draft(Struct):
             choices=self.choices,
             further=[(k, shapes[k]["description"], shapes[k]["examples"][0]) for k in _FURTHER],
         )
+        # Of what nodes answer, no control character gets into a comment.
+        return "".join(each for each in text if each == "\n" or each.isprintable())
 
     def loaded(self, places: Sequence[str] = ()) -> Cluster:
         """The cluster of this inventory, as every verb will load it.
@@ -294,7 +295,7 @@ class _Draft(Struct):
         """
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "inventory.yaml")
-            write_text(file, self.text(places))
+            file.write_text(self.text(places), encoding="utf-8")
             try:
                 return load(file)
             except InventoryError as error:
@@ -320,7 +321,7 @@ class _Draft(Struct):
         self.loaded()
         text, is_file = self.text(), str(path) != "-"
         if is_file:
-            write_text(path, text)
+            write_atomically(path, text.encode(), mode=0o644)
         elif not call.json:
             screen.text(text.removesuffix("\n"))
         for note in (*self.notes, *errors):

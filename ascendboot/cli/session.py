@@ -176,7 +176,7 @@ class Session(Struct, dict=True):
         )
         if errors := [*lost.values(), *failed.values()]:
             is_lost = any(isinstance(error, UnreachableError) for error in errors)
-            raise (_NodesUnreachableError if is_lost else AscendbootError)(*map(str, errors))
+            raise (NodesUnreachableError if is_lost else AscendbootError)(*map(str, errors))
         return answers
 
     def connect(self, nodes: Sequence[Node]) -> WorkSides:
@@ -306,7 +306,7 @@ def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
     return host.inside(entry)
 
 
-class _NodesUnreachableError(AscendbootError):
+class NodesUnreachableError(AscendbootError):
     """Some nodes do not answer; the text names each."""
 
     exit_code = UnreachableError.exit_code

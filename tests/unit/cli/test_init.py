@@ -71,6 +71,7 @@ groups: {g: {}}
         ("init 192.0.2.1 192.0.2.1", 2, "192.0.2.1: 192.0.2.1 stands in 192.0.2.1 too; keep one"),
         ("init 192.0.2.1 --user a:b --no-query", 2, "the new inventory: defaults.user: a login"),
         ("init 192.0.2.1 --output . --force", 2, ".: is a folder; name a file with --output"),
+        ("init a --cluster-network b --no-query", 2, "--cluster-network: only the nodes know it"),
         ("init 192.0.2.1 --container -x --no-query", 2, "the new inventory: defaults.container:"),
         ("init nowhere.invalid --no-query", 2, "nowhere.invalid: left out: its name has no IPv4"),
         ("init 127.0.0.1:1 --output -", 4, "node-1: unreachable: no sshd answers on port 1"),
@@ -133,6 +134,14 @@ def test_the_network_between_the_nodes(
         UsageError, match=r"--cluster-network: 10.0.0.0/8: not all nodes have it; they share"
     ):
         made.choose_network("10.0.0.0/8", lambda _, default: default)
+
+
+def test_what_a_node_says_cannot_break_the_file() -> None:
+    made = draft("192.0.2.", runs="a b")
+    made.nodes[0].comment = "x\x1b[2J\u2028y: {"
+    made.nodes[1].error = "n2: unreachable: \x07z"
+    made.loaded()
+    assert "# x[2Jy: {\n  # n2: unreachable: z\n" in made.text()
 
 
 @pytest.mark.parametrize(
