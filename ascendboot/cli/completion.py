@@ -31,8 +31,8 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "status": "status",
         "logs": "logs",
         "stop": "stop",
-        "exec": "exec",
     },
+    "Work on nodes": dict.fromkeys(("exec", "shell", "copy", "fetch"), "exec"),
     "Change a supervised job": dict.fromkeys(
         ("events", "quarantine", "release", "resize"), "operate"
     ),

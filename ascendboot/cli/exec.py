@@ -1,24 +1,45 @@
-"""`exec`: run a command on nodes."""
+"""`exec`, `shell`, `copy`, `fetch`: run commands on nodes, and bring files there and back."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeVar, cast
 
+from invoke.exceptions import Exit
+
+from ascendboot.checks.finding import grouped
 from ascendboot.cli.common import duration
-from ascendboot.cli.verbs import Call, cluster_verb
-from ascendboot.errors import NodeError, UnreachableError, UsageError
-from ascendboot.model.names import fold
+from ascendboot.cli.session import Session
+from ascendboot.cli.verbs import Call, cluster_verb, verb
+from ascendboot.errors import CommandError, NodeError, UnreachableError, UsageError, excerpt
+from ascendboot.model.cluster import Node
+from ascendboot.model.names import counted, fold
 from ascendboot.readiness.ready import script_arguments
-from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.templates import script
+from ascendboot.transport.api import Command, Effect, Result, Transport, amount, write_script
+from ascendboot.transport.connection import lost
+from ascendboot.transport.login_session import Pipe, SshTransport
 from ascendboot.transport.pool import results_and_errors
 
+R = TypeVar("R")
 _DAY_S = 86400
+_PIECE = 1 << 20
+_NODES_HELP = "Only these nodes, as atlas-[1-4] or @group. Default: all"
+_HOST_HELP = "On the server itself, also if the inventory states a container"
 
 
 @cluster_verb(
     help={
-        "nodes": "Only on these nodes, as atlas-[1-4] or @group. Default: on all",
-        "host": "Run on the server itself, also if the inventory states a container",
+        "nodes": _NODES_HELP,
+        "host": _HOST_HELP,
         "timeout": "End the command after this time on a node (90s, 10m). Default: 60s",
     }
 )
@@ -52,12 +73,10 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
     cluster = call.cluster()
     chosen = cluster.chosen(nodes)
     with call.session("exec", cluster, reads=True) as session:
-        sides, errors = session.connect_hosts(chosen) if host else session.connect(chosen)
-        reached = [node for node in chosen if node.name in sides]
-        results, failed = results_and_errors(
-            reached, lambda node: sides[node.name].run(command).checked(), forks=call.forks
+        results, errors = _on_each(
+            session, chosen, lambda _node, side: side.run(command).checked(), host=host
         )
-    answers: dict[str, Result | NodeError] = {**results, **errors, **failed}
+    answers: dict[str, Result | NodeError] = {**results, **errors}
     alike: dict[tuple[int, str, str, str], list[str]] = {}
     for node in chosen:
         alike.setdefault(_words(answers[node.name]), []).append(node.name)
@@ -68,8 +87,8 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
         call.screen.say(f"{fold(names)}{f': exit code {code}' if code else ''}", "bold")
         for line in (*out.splitlines(), *err.splitlines()):
             call.screen.say(f"  {line}")
-    lost = any(isinstance(answer, UnreachableError) for answer in answers.values())
-    code = UnreachableError.exit_code if lost else max(code for code, *_ in alike)
+    is_lost = any(isinstance(answer, UnreachableError) for answer in answers.values())
+    code = UnreachableError.exit_code if is_lost else max(code for code, *_ in alike)
     keys = ("exit_code", "stdout", "stderr", "problem")
     rows = [{"node": n, **dict(zip(keys, _words(a), strict=True))} for n, a in answers.items()]
     call.end(code, {"exit_code": code, "nodes": rows})
@@ -80,3 +99,300 @@ def _words(answer: Result | NodeError) -> tuple[int, str, str, str]:
     if isinstance(answer, NodeError):
         return answer.exit_code, "", "", str(answer)
     return answer.exit_code, answer.text, answer.stderr.decode(errors="replace"), ""
+
+
+def _on_each(
+    session: Session, nodes: Sequence[Node], work: Callable[[Node, Transport], R], *, host: bool
+) -> tuple[dict[str, R], dict[str, NodeError]]:
+    """Connect to nodes, on the side where ranks run or on the server; results and errors."""
+    sides, errors = session.connect_hosts(nodes) if host else session.connect(nodes)
+    reached = [node for node in nodes if node.name in sides]
+    results, failed = results_and_errors(
+        reached, lambda node: work(node, sides[node.name]), forks=session.forks
+    )
+    return results, {**errors, **failed}
+
+
+@verb(
+    shared=("inventory",),
+    positional=["node"],
+    help={
+        "node": "The node, for example atlas-1",
+        "host": _HOST_HELP,
+        "container": "In the container; refused if the inventory states none",
+    },
+)
+def shell(call: Call, *, node: str, host: bool = False, container: bool = False) -> None:
+    """Open an interactive shell on a node, where its ranks run.
+
+    In the container if the inventory states one, otherwise on the server.
+
+    Examples:
+      invoke shell atlas-1
+      invoke shell atlas-1 --host  on the server, beside the container
+
+    Exit codes: the shell's own, as 0, 2 wrong usage, or there is no terminal, 4
+    the node is unreachable.
+    """
+    cluster = call.cluster()
+    [chosen, *more] = cluster.chosen(node, "shell")
+    if more:
+        raise UsageError(f"shell: {node} is {len(more) + 1} nodes; name one, or use exec")
+    if container and (host or chosen.container is None):
+        seen = "--host is set, too" if host else f"{cluster.source} states none for {chosen.name}"
+        raise UsageError(f"shell: --container: {seen}; leave --container out")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            f"shell: there is no terminal; run commands with: exec --nodes {chosen.name} -- COMMAND"
+        )
+    with call.session("shell", cluster, reads=True) as session:
+        ended, errors = _on_each(session, [chosen], lambda _node, side: side, host=host)
+        for error in errors.values():
+            raise error
+        code = cast("SshTransport", ended[chosen.name]).terminal()
+    if code:
+        raise Exit(code=code)
+
+
+@cluster_verb(
+    positional=["source", "dest"],
+    help={
+        "source": "A file or folder of the control machine",
+        "dest": "An absolute path on the nodes; in a folder, or with / at its end, the name stays",
+        "nodes": _NODES_HELP,
+        "host": _HOST_HELP,
+    },
+)
+def copy(
+    call: Call, *, source: str, dest: str, nodes: str | None = None, host: bool = False
+) -> None:
+    """Copy a file or folder to all nodes, or to some.
+
+    Files appear at once and keep their modes; they belong to the user of the
+    nodes. Files of a folder that is there already are replaced, others stay.
+
+    Examples:
+      invoke copy tokenizer.json /data/
+      invoke copy weights/ /data/weights --nodes @rack2
+
+    Exit codes: 0 done, 1 a node failed, 2 wrong usage, 4 a node is unreachable,
+    130 interrupted.
+    """
+    _check_path("copy: DEST", dest)
+    path, cluster = Path(source), call.cluster()
+    if not path.exists():
+        raise UsageError(f"copy: {path}: there is no such file or folder here; correct the path")
+    sizes = [each.stat().st_size for each in (path, *path.rglob("*")) if each.is_file()]
+    chosen = cluster.chosen(nodes)
+    name, moved = Path(os.path.abspath(path)).name, _Moved(call, sum(sizes) * len(chosen))  # noqa: PTH100 - resolve() follows the link
+    words = (dest, name)
+    command = write_script(script("copy-receive.sh"), *words, purpose=f"copy {source} to {dest}")
+
+    def send(_node: Node, side: Transport) -> str:
+        return _send(cast("SshTransport", side), command, path.resolve(), moved)
+
+    with call.session("copy", cluster, reads=True) as session:
+        places, errors = _on_each(session, chosen, send, host=host)
+    what = f"{counted(len(sizes), 'file')}, {_size(sum(sizes))}"
+    _end(call, chosen, {n: (place, f"{place}: {what}") for n, place in places.items()}, errors)
+
+
+@cluster_verb(
+    positional=["source"],
+    bare="folder",
+    help={
+        "source": "An absolute path of a file or folder on the nodes",
+        "folder": "Where each node gets a folder on the control machine. Default: here",
+        "nodes": _NODES_HELP,
+        "host": _HOST_HELP,
+        "force": "Replace what was fetched before",
+    },
+)
+def fetch(
+    call: Call,
+    *,
+    source: str,
+    folder: str = ".",
+    nodes: str | None = None,
+    host: bool = False,
+    force: bool = False,
+) -> None:
+    """Fetch a file or folder from all nodes, or from some, into FOLDER/NODE/.
+
+    Links are kept if they lead nowhere else. Devices and sockets are left out.
+
+    Examples:
+      invoke fetch /var/log/dmesg --host
+      invoke fetch /data/checkpoints results --nodes atlas-1
+
+    Exit codes: 0 done, 1 a node failed, 2 wrong usage, 4 a node is unreachable,
+    130 interrupted.
+    """
+    _check_path("fetch: SOURCE", source)
+    path, cluster, moved = PurePosixPath(source), call.cluster(), _Moved(call)
+    chosen = cluster.chosen(nodes)
+    places = {node.name: Path(folder, node.name, path.name) for node in chosen}
+    there = [place for place in places.values() if os.path.lexists(place)]
+    if there and not force:
+        raise UsageError(f"fetch: {there[0]} exists; use --force to replace it, or another FOLDER")
+    for place in places.values():
+        place.parent.mkdir(parents=True, exist_ok=True)
+    command = Command(
+        argv=("tar", "--hard-dereference", "-cf-", "-C", str(path.parent), "--", path.name),
+        purpose=f"fetch {source}",
+        effect=Effect.READ,
+    )
+
+    def receive(node: Node, side: Transport) -> tuple[str, str]:
+        place = places[node.name]
+        words = _receive(cast("SshTransport", side), command, place, moved)
+        return str(place), f"{Path(folder, 'NODE', path.name)}: {words}"
+
+    with call.session("fetch", cluster, reads=True) as session:
+        found, errors = _on_each(session, chosen, receive, host=host)
+    _end(call, chosen, found, errors)
+
+
+def _check_path(what: str, path: str) -> None:
+    if not path.startswith("/") or PurePosixPath(path).name in ("", ".."):
+        raise UsageError(f'{what}: "{path}" is not an absolute path of a file or folder')
+
+
+def _end(
+    call: Call,
+    nodes: Sequence[Node],
+    found: Mapping[str, tuple[str, str]],
+    errors: Mapping[str, NodeError],
+) -> None:
+    """Show path and words of each node, equal words once, and the errors; end the verb."""
+    call.screen.rest()
+    for words, names in grouped((words, name) for name, (_, words) in found.items()).items():
+        call.screen.say(f"{fold(names)}  {words}")
+    for message, names in grouped((e.message, name) for name, e in errors.items()).items():
+        call.screen.error(f"{fold(names)}: {message}")
+    code = max((error.exit_code for error in errors.values()), default=0)
+    rows = [
+        {
+            "node": node.name,
+            "path": found[node.name][0] if node.name in found else "",
+            "problem": str(errors.get(node.name, "")),
+        }
+        for node in nodes
+    ]
+    call.end(code, {"exit_code": code, "nodes": rows})
+
+
+def _size(size: int) -> str:
+    return amount(size) if size >= 1 << 10 else f"{size} bytes"
+
+
+class _Moved:
+    """Counts the bytes of all nodes, and shows them at a terminal each second."""
+
+    def __init__(self, call: Call, total: int = 0) -> None:
+        self._call, self._lock = call, threading.Lock()
+        self._of, self._bytes, self._due = f" of {_size(total)}" if total else "", 0, 0.0
+
+    def __call__(self, more: int) -> None:
+        with self._lock:
+            self._bytes += more
+            if time.monotonic() >= self._due:
+                self._due = time.monotonic() + 1
+                self._call.screen.working(f"{_size(self._bytes)}{self._of}")
+
+
+def _send(side: SshTransport, command: Command, source: Path, moved: _Moved) -> str:
+    """Send a file or folder to a node as a tar; returns its path there.
+
+    Raises:
+        NodeError: it could not be read, sent or put there.
+    """
+    with side.pipe(command, moved) as pipe:
+        try:
+            with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", pipe), bufsize=_PIECE) as tar:
+                tar.add(source, "it")
+                tar.addfile(tarfile.TarInfo("whole"))  # without it, half a tar is a tar
+        except BrokenPipeError:
+            pass  # the node has the reason
+        except OSError as error:
+            why = f"{error.filename or source}: {error.strerror or error}"
+            raise CommandError(side.node, f"could not {command.purpose}: {why}") from error
+        return _ended(side.node, command, pipe)
+
+
+def _receive(side: SshTransport, command: Command, place: Path, moved: _Moved) -> str:
+    """Fetch a file or folder of a node as a tar; returns words about it.
+
+    Raises:
+        NodeError: it could not be fetched; what was there before stays.
+    """
+    folder = tempfile.TemporaryDirectory(prefix=".ascendboot-", dir=place.parent)
+    with folder as part, side.pipe(command, moved) as pipe:
+        try:
+            words = unpack(cast("IO[bytes]", pipe), place.name, Path(part))
+        except (tarfile.TarError, OSError, ValueError) as error:
+            if pipe.is_over:
+                _ended(side.node, command, pipe)  # it may know more
+            raise CommandError(side.node, f"could not {command.purpose}: {error}") from error
+        _ended(side.node, command, pipe, also=_CHANGED)
+        if os.path.lexists(place):
+            place.rename(Path(part, ".replaced"))
+        Path(part, place.name).rename(place)
+    return words
+
+
+_CHANGED = 1
+"""How GNU tar exits if a file has changed while it was read."""
+
+
+def _ended(node: str, command: Command, pipe: Pipe, also: int = 0) -> str:
+    """Wait for the end of a command; returns the rest of its output.
+
+    Raises:
+        NodeError: it failed, or the connection was lost.
+    """
+    code, output, errors = pipe.ended()
+    if code < 0:
+        raise lost(node, command.purpose, "the node sent no exit code")
+    if code not in (0, also):
+        said = [line for line in errors.splitlines() if "xiting " not in line]  # as tar does last
+        why = excerpt(said[-1]) if said else f"it exited {code}"
+        raise CommandError(node, f"could not {command.purpose}: {why}")
+    return output.decode(errors="replace")
+
+
+def unpack(source: IO[bytes], name: str, into: Path) -> str:
+    """Unpack a tar with the file or folder `name` into an empty folder; returns words about it.
+
+    Nodes are not trusted: names stay below the folder, links are made last and lead nowhere else.
+
+    Raises:
+        TarError, OSError, ValueError: it is no such tar, or there is no room for it.
+    """
+    files, size, left_out, links = 0, 0, 0, list[tuple[Path, str]]()
+    with tarfile.open(mode="r|", fileobj=source) as tar:
+        for member in tar:
+            tar.members = []  # type: ignore[attr-defined]  # otherwise it keeps them all
+            parts, target = PurePosixPath(member.name).parts, PurePosixPath(member.linkname)
+            if parts[:1] != (name,) or ".." in parts:
+                raise ValueError(f"the node sent {member.name!a}, which is not of {name}")
+            path = into.joinpath(*parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if member.isdir():
+                path.mkdir(exist_ok=True)
+                path.chmod(member.mode & 0o777 | 0o700)
+            elif member.isreg() and not member.issparse():
+                with path.open("xb") as file:
+                    shutil.copyfileobj(cast("IO[bytes]", tar.extractfile(member)), file, _PIECE)
+                path.chmod(member.mode & 0o777)
+                files, size = files + 1, size + member.size
+            elif len(parts) == 1:
+                raise ValueError(f"it is no file or folder, but leads to {member.linkname!a}")
+            elif member.issym() and not target.is_absolute() and ".." not in target.parts:
+                links.append((path, member.linkname))
+            else:
+                left_out += 1
+    for path, to in links:
+        path.symlink_to(to)
+    words = f"{counted(files, 'file')}, {_size(size)}"
+    return f"{words}; left out: {left_out} links or devices" if left_out else words

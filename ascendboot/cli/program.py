@@ -305,6 +305,7 @@ class _Parser(Parser):
             return super().parse_argv(argv)
         context, bare = self.contexts[argv[0]], self.bare.get(argv[0])
         words, given, waits = argv[:1], [], False
+        needed = len(context.positional_args)
         for word in argv[1:]:
             name = word.partition("=")[0]
             name = context.inverse_flags.get(name, name)
@@ -313,6 +314,8 @@ class _Parser(Parser):
                 waits = given[-1].takes_value and not given[-1].optional and "=" not in word
             elif waits:
                 waits = False
+            elif needed and not word.startswith("-"):
+                needed -= 1
             elif bare and not word.startswith("-") and word not in self.contexts:
                 given.append(context.flags[to_flag(bare)])
                 words.append(to_flag(bare))

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
+import shlex
+import signal
+import sys
+import termios
 import threading
 import time
+import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 
@@ -137,6 +144,14 @@ class Session:
             for at in range(0, len(program), _WRITE):
                 self._channel.sendall(program[at : at + _WRITE])
 
+    def send(self, data: bytes) -> None:
+        """Write to stdin; BrokenPipeError once the command has ended."""
+        self._channel.settimeout(None)
+        try:
+            self._channel.sendall(data)
+        except ERRORS as error:
+            raise BrokenPipeError from error
+
     def end_stdin(self) -> None:
         """Close stdin; never raises."""
         with suppress(*ERRORS):
@@ -215,6 +230,40 @@ class SessionStream:
         if stderr := self._session.stderr:
             _LOG.debug("%s: %s", self._thread.name, stderr.decode(errors="replace"))
         self._on_bytes(b"")
+
+
+class Pipe:
+    """A command as a file: its standard output to read, its standard input to write."""
+
+    def __init__(self, session: Session, received: bytes, moved: Callable[[int], None]) -> None:
+        self.is_over = False
+        """Whether all of the output was read."""
+        self._session = session
+        self._received = received
+        self._moved = moved
+
+    def read(self, _size: int = -1) -> bytes:
+        """Return some bytes, however many; empty at the end."""
+        data, self._received = self._received or self._session.read(), b""
+        self.is_over = not data
+        self._moved(len(data))
+        return data
+
+    def write(self, data: bytes) -> int:
+        """Write all bytes; BrokenPipeError once the command has ended."""
+        self._session.send(data)
+        self._moved(len(data))
+        return len(data)
+
+    def ended(self) -> tuple[int, bytes, str]:
+        """Wait for the end: exit code, -1 without one, the last output, and that of errors."""
+        self._session.end_stdin()
+        output = b""
+        while len(output) < MOST_OF_ERRORS and (data := self.read()):
+            output += data
+        if not self.is_over:
+            self._session.close()
+        return self._session.exit_code(), output, self._session.stderr.decode(errors="replace")
 
 
 class SshTransport:
@@ -306,6 +355,34 @@ class SshTransport:
         with self._lock:
             self._streams.append(stream)
         return stream
+
+    @contextmanager
+    def pipe(self, command: Command, moved: Callable[[int], None]) -> Iterator[Pipe]:
+        """Start one command and use it as a file; it has no time limit. `moved` counts bytes."""
+        session, received = self._open(command)
+        with closing(session):
+            session.unlimit()
+            yield Pipe(session, received, moved)
+
+    def terminal(self) -> int:
+        """Connect this terminal with a shell there until it ends; its exit code.
+
+        Raises:
+            UnreachableError: the connection was lost.
+        """
+        purpose, size = "open a shell", os.get_terminal_size()
+        channel, way = self._connection.open_session(purpose), self._way
+        kind = os.environ.get("TERM", "dumb")
+        channel.get_pty(kind, size.columns, size.lines)
+        if way is None:
+            channel.invoke_shell()
+        else:
+            words = ("exec", "-it", "-e", f"TERM={kind}", way.container, "bash")
+            channel.exec_command(f"exec {shlex.join((way.engine, *words))}")
+        relay(channel)
+        if (code := int(channel.recv_exit_status())) < 0:
+            raise lost(self.node, purpose, self._connection.why_ended() or "it was closed")
+        return code
 
     def close(self) -> None:
         """Close the streams, then the connection; never raises."""
@@ -402,3 +479,36 @@ class SshTransport:
                 "something?"
             )
         return CommandError(self.node, f"could not {purpose}: {why}{self._slow}")
+
+
+def relay(channel: Channel) -> None:
+    """Pass keys, output and the size of this terminal on until the channel ends."""
+    keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
+
+    def resize(_signal: int, _frame: object) -> None:
+        with suppress(*ERRORS):
+            channel.resize_pty(*os.get_terminal_size())
+
+    modes, handler = termios.tcgetattr(keyboard), signal.signal(signal.SIGWINCH, resize)
+    try:
+        tty.setraw(keyboard, termios.TCSADRAIN)  # keeps what was typed ahead
+        inputs: list[Channel | int] = [channel, keyboard]
+        while True:
+            ready, _, _ = select.select(inputs, [], [])
+            if keyboard in ready:
+                if data := os.read(keyboard, _READ):
+                    channel.sendall(data)
+                else:
+                    inputs.remove(keyboard)
+                    channel.shutdown_write()
+            if channel in ready:
+                output = channel.recv(_READ)
+                if not output:
+                    return
+                while output:
+                    output = output[os.write(screen, output) :]
+    except ERRORS as error:
+        _LOG.debug("the terminal ended: %s", error)
+    finally:
+        signal.signal(signal.SIGWINCH, handler)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, modes)

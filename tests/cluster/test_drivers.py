@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import Operator, set_up
+from tests.cluster.operating import PROGRAM, Operator, set_up
 
 pytestmark = pytest.mark.cluster
 
@@ -54,3 +63,63 @@ def test_devices_and_launcher_are_chosen_for_one_job(operator: Operator) -> None
     ]:
         refused = operator.call("train", "shows.py", *flags, exits=125)
         assert refused.err.startswith(words), refused.err
+
+
+def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
+    folder = operator.lab.directory / "big"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "data.bin").write_bytes(os.urandom(5 << 20))
+    (folder / "data.bin").chmod(0o640)
+    (folder / "sub/last").symlink_to("data.bin")
+
+    out = operator.call("copy", "big", "/data/", exits=0).out
+    assert out == "lab-[1-3]  /data/big: 1 file, 5 MiB\n"
+    operator.sh("lab-1", "rm /data/big/data.bin; echo 1 >/data/big/own")
+    operator.call("copy", "big/", "/data", "--nodes", "lab-1", exits=0)
+    look = "cd /data; find . -type f -printf '%p %m\\n' | sort; readlink big/sub/last"
+    seen = [operator.sh(node, look).splitlines() for node in ("lab-1", "lab-2")]
+    assert seen == [
+        [f"./big/{n}" for n in ("data.bin 640", "own 644")] + ["data.bin"],
+        ["./big/data.bin 640", "data.bin"],
+    ]
+
+    one = operator.call("copy", "shows.py", "/data/big", "--nodes", "lab-2", "--json", exits=0).json
+    assert one["nodes"] == [{"node": "lab-2", "path": "/data/big/shows.py", "problem": ""}]
+    operator.sh("lab-3", "rm -r /data; echo file >/data")
+    some = operator.call("copy", "big", "/data/x", "--json", exits=1).json["nodes"]
+    assert [bool(row["problem"]) for row in some] == [False, False, True]
+    assert some[2]["problem"].startswith("lab-3: could not copy big to /data/x: mkdir: ")
+
+    back = operator.call("fetch", "/data/big", "back", "--nodes", "lab-[1-2]", exits=0)
+    assert back.out == "lab-[1-2]  back/NODE/big: 2 files, 5 MiB\n"
+    fetched = operator.lab.directory / "back/lab-2/big"
+    assert (fetched / "data.bin").read_bytes() == (folder / "data.bin").read_bytes()
+    assert (fetched / "data.bin").stat().st_mode & 0o777 == 0o640
+    assert (fetched / "sub/last").readlink() == Path("data.bin")
+    for words, exits, message in [
+        (("/data/big", "back"), 2, "fetch: back/lab-1/big exists; use --force"),
+        (("/no/file", "--nodes", "lab-2"), 1, "lab-2: could not fetch /no/file: tar: /no: "),
+        (("big",), 2, 'fetch: SOURCE: "big" is not an absolute path'),
+    ]:
+        assert operator.call("fetch", *words, exits=exits).err.startswith(message)
+    assert list((operator.lab.directory / "lab-2").iterdir()) == []
+
+
+def test_a_shell_has_the_terminal_and_its_exit_code(operator: Operator) -> None:
+    refused = operator.call("shell", "lab-2", exits=2)
+    assert refused.err.startswith("shell: there is no terminal; run commands with: exec --nodes")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
+    argv = (PROGRAM, "shell", "lab-2")
+    with subprocess.Popen(
+        argv, cwd=operator.lab.directory, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.write(ours, b"hostname; stty size; exit 7\n")
+        seen, timer = b"", threading.Timer(60, process.kill)
+        timer.start()
+        while process.poll() is None:
+            if select.select([ours], [], [], 0.5)[0]:
+                seen += os.read(ours, 4096)
+        timer.cancel()
+    assert process.returncode == 7, seen
+    assert b"lab-2\r\n33 111\r\n" in seen
