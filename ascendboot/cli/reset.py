@@ -17,7 +17,6 @@ from ascendboot.cli.setup import BREAK_LOCK_HELP, left_nodes, locks_of, walk_set
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
-from ascendboot.inventory.load import load
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
@@ -86,7 +85,7 @@ def reset(
     elif not plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     if node in {each.name for each in left} and report.exit_code == 0 and not plan:
-        with opened(load(path)) as session:
+        with opened(call.cluster(with_own_table=True)) as session:
             report = _distrust(session, screen, path, node, report, break_lock=break_lock)
     if report.count(Outcome.UNREACHABLE) and target.primary in left:
         screen.error(

@@ -26,7 +26,9 @@ from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import locate
 from ascendboot.model.cluster import Cluster
 from ascendboot.state import FOLDER, State
-from ascendboot.value import Value
+from ascendboot.transport.pool import results_and_errors
+from ascendboot.transport.ssh_config import configured
+from ascendboot.value import Value, replace
 
 FORKS: Final = "32"
 """A string: with an `int`, Invoke would refuse other values with a traceback."""
@@ -72,11 +74,15 @@ class Call(Value, dict=True):
         return Screen(json_mode=self.json)
 
     def cluster(self, *, with_own_table: bool = False) -> Cluster:
-        """Read the inventory, and the operator's own rank table if wanted.
+        """Read the inventory with ~/.ssh/config, and the operator's own rank table if wanted.
 
         Inside an allocation only its nodes count.
         """
         cluster = load(self.path, with_own_table=with_own_table)
+        nodes, wrong = results_and_errors(cluster.nodes, configured, forks=self.forks)
+        for error in wrong.values():
+            raise UsageError(error.message) from error
+        cluster = replace(cluster, nodes=tuple(nodes.values()))
         allocation = Allocation.current(os.environ)
         return allocation.part_of(cluster) if allocation else cluster
 

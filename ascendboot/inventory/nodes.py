@@ -12,7 +12,7 @@ from ascendboot.inventory import values
 from ascendboot.inventory.messages import did_you_mean, no_such
 from ascendboot.inventory.schema import ContainerKeys, DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
-from ascendboot.model.cluster import Creation, Device, Node, SshAccess
+from ascendboot.model.cluster import SSH_PORT, Creation, Device, Node, SshAccess
 from ascendboot.model.names import expand, fold, path_here
 from ascendboot.model.topology import Leaf
 from ascendboot.value import Value
@@ -295,7 +295,7 @@ def _address(draft: Draft) -> Use | None:
         return None
     entry = draft.entry
     machine: Hashable = values.ip_of(draft.address) or draft.address.lower().removesuffix(".")
-    identity = (machine, entry.value("port"), entry.value("jump"))
+    identity = (machine, entry.value("port") or SSH_PORT, entry.value("jump"))
     return Use(draft.address, draft.name, entry.mark_of("address"), identity)
 
 
@@ -365,7 +365,8 @@ def _through(sheet: Sheet, draft: Draft, other: Draft, mark: Mark) -> str | None
         return None
     host = f"[{other.address}]" if ":" in other.address else other.address
     user = other.entry.value("user")
-    return f"{f'{user}@' if user else ''}{host}:{other.entry.value('port')}"
+    port = other.entry.value("port")
+    return f"{f'{user}@' if user else ''}{host}{f':{port}' if port else ''}"
 
 
 def _node(sheet: Sheet, draft: Draft, jump: str | None, own_login_name: str | None) -> Node | None:
@@ -380,11 +381,12 @@ def _node(sheet: Sheet, draft: Draft, jump: str | None, own_login_name: str | No
         server_id=draft.server_id,
         ssh=SshAccess(
             user=user,
-            port=value("port"),
+            port=value("port") or SSH_PORT,
             # Absolute: the record of setup must be the same in all working directories.
             identity=str(path_here(identity, sheet.file).absolute()) if identity else None,
             jump=jump,
             fingerprint=value("fingerprint"),
+            unstated=tuple(key for key in ("user", "port") if value(key) is None),
         ),
         container=made.name if (made := draft.entry.created) else value("container"),
         engine=value("engine"),

@@ -82,7 +82,7 @@ class NodeKeys(Keys):
     cluster_address: values.ClusterIp | None = None
     server_id: values.ServerId | None = None
     user: values.User | None = None
-    port: values.Port = 22
+    port: values.Port | None = None
     identity: values.PathHere | None = None
     jump: values.Jump | None = None
     fingerprint: values.Fingerprint | None = None

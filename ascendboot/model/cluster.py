@@ -43,17 +43,27 @@ class Device(Value):
     device_ip: str | None = None
 
 
+SSH_PORT = 22
+
+
 class SshAccess(Value, kw_only=True):
     """How the control machine reaches a node's host side."""
 
     user: str
-    port: int = 22
+    port: int = SSH_PORT
     identity: str | None = None
     """Private key on the control machine; None: the keys and the agent that ssh uses."""
     jump: str | None = None
-    """The jump host `USER@HOST:PORT`; user and port are optional, an IPv6 host is in brackets."""
+    """The jump host `USER@HOST:PORT`; user and port are optional, an IPv6 host is in brackets.
+    With several, separated by commas, the last one reaches the node."""
     fingerprint: str | None = None
     """`SHA256:…` of the right host key, as the inventory states it."""
+    files: tuple[str, ...] = ()
+    """Private keys that ~/.ssh/config names, in place of the usual ones."""
+    only_files: bool = False
+    """Whether no other key of the agent is tried (IdentitiesOnly)."""
+    unstated: tuple[str, ...] = ()
+    """What the inventory does not state: the value is a default that ~/.ssh/config overrides."""
 
 
 class Creation(Value, kw_only=True):

@@ -14,7 +14,15 @@ from msgspec import NODEFAULT
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
 from ascendboot.facts.installed import Installed
-from ascendboot.model.cluster import TABLES, Cluster, DeviceOfNode, LauncherChoice, Node, Placement
+from ascendboot.model.cluster import (
+    TABLES,
+    Cluster,
+    DeviceOfNode,
+    LauncherChoice,
+    Node,
+    Placement,
+    SshAccess,
+)
 from ascendboot.model.files import OwnFile
 from ascendboot.model.topology import Leaf
 from ascendboot.templates import digest as templates_digest
@@ -158,6 +166,8 @@ def digest(cluster: Cluster) -> str:
 
 def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
     """Without what has its default: a key that a later version adds changes nothing then."""
+    if isinstance(value, SshAccess):  # by which keys a login works does not matter
+        return [value.user, value.port]
     if isinstance(value, Struct):
         stated = {}
         for each in _fields(type(value)):

@@ -9,6 +9,7 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -269,11 +270,15 @@ class Login:
                 raise UnreachableError(self._node.name, message) from error
             yield identity, key, identity.removesuffix(".pub")
             return
-        seen = set()
-        for key in agent_keys(agent):
-            seen.add(key.asbytes())
+        held, ssh, named = agent_keys(agent), self._node.ssh, []
+        for file in ssh.files:
+            with suppress(IdentityError):
+                named.append(chosen(held, f"{file}.pub"))
+        held = [*named, *(key for key in held if key not in named and not ssh.only_files)]
+        seen = {key.asbytes() for key in held}
+        for key in held:
             yield "a key of ssh-agent", key, ""
-        for file in _DEFAULT_FILES:
+        for file in ssh.files or _DEFAULT_FILES:
             try:
                 key = self._key_files.get(file)
             except IdentityError as error:

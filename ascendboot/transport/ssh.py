@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from ascendboot.errors import NodeError, UnreachableError
-from ascendboot.model.cluster import Node, SshAccess
+from ascendboot.model.cluster import SSH_PORT, Node
 from ascendboot.transport.api import Result
 from ascendboot.transport.connection import (
     Connection,
@@ -24,6 +24,8 @@ from ascendboot.transport.connection import (
 from ascendboot.transport.hostkeys import HostKeyChangedError, HostKeyCheck, HostKeys
 from ascendboot.transport.login import Ask, KeyFiles
 from ascendboot.transport.login_session import SshTransport, Waits
+from ascendboot.transport.ssh_config import configured
+from ascendboot.value import replace
 
 T = TypeVar("T")
 
@@ -217,6 +219,7 @@ def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ())
         UnreachableError: jump hosts form a circle.
     """
     text = node.ssh.jump or ""
+    *before, hop = text.split(",")
     if text in (*behind, node.name):
         raise UnreachableError(
             node.name,
@@ -225,10 +228,18 @@ def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ())
         )
     if text in nodes:
         return nodes[text]
-    user, _, place = text.rpartition("@")
+    user, _, place = hop.removeprefix("ssh://").rpartition("@")
     host, _, last = place.rpartition(":")
     has_port = last.isdigit() and (host.endswith("]") or (host and ":" not in host))
-    host, port = (host, int(last)) if has_port else (place, 22)
-    host = host.strip("[]")
-    access = SshAccess(user=user or node.ssh.user, port=port, identity=node.ssh.identity)
-    return Node(name=text, address=host, cluster_address=host, server_id=host, ssh=access)
+    host, port = (host, int(last)) if has_port else (place, SSH_PORT)
+    host, stated = host.strip("[]"), {"user": user, "port": has_port}
+    access = replace(
+        node.ssh,
+        user=user or node.ssh.user,
+        port=port,
+        jump=",".join(before) or None,
+        fingerprint=None,
+        unstated=("identity", *(key for key, is_in in stated.items() if not is_in)),
+    )
+    gate = Node(name=text, address=host, cluster_address=host, server_id=host, ssh=access)
+    return configured(gate)

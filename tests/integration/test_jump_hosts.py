@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ascendboot.cli.verbs import Call
 from tests.integration.real_sshd import (
     USER,
     Bench,
@@ -56,3 +59,37 @@ def test_a_node_that_its_jump_host_does_not_reach_is_reported(bench: Bench) -> N
     nodes = [bench.node(gate, "gate"), bench.node(server, "n1", jump="gate", port=port)]
     error = refusal(bench, nodes[1], nodes=nodes)
     assert f"the jump host gate does not reach port {port} of 127.0.0.1" in str(error)
+
+
+CONFIG = """\
+Host node
+  HostName 127.0.0.1
+  Port {node.port}
+  IdentityFile {key}
+  ProxyJump far,127.0.0.1:{near.port}
+Host far
+  HostName 127.0.0.1
+  Port {far.port}
+Host *
+  User {user}
+  IdentityFile {key}
+"""
+
+
+def test_the_operators_ssh_config_leads_through_two_jump_hosts(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far, near, server = bench.server("LogLevel VERBOSE"), bench.server(), bench.server()
+    monkeypatch.setenv("HOME", str(bench.folder))
+    monkeypatch.chdir(bench.folder)
+    places = {"far": far, "near": near, "node": server, "key": bench.identity, "user": USER}
+    (bench.folder / ".ssh").mkdir()
+    (bench.folder / ".ssh/config").write_text(CONFIG.format(**places))
+    node = "{address: node, cluster_address: 198.51.100.1}"
+    Path("x.yaml").write_text(f"cluster: x\nnodes: {{n1: {node}}}\n")
+    for place in (far, near, server):
+        with bench.user_known_hosts.open("a") as known:
+            known.write(f"[127.0.0.1]:{place.port} {place.host_key}\n")
+    before = connections_seen(far)
+    assert works(bench.open(Call("x.yaml").cluster().nodes[0]))
+    assert connections_seen(far) == before + 1

@@ -25,7 +25,7 @@ ALIAS = "is an alias; write it out, or use `groups`"
 
 
 def test_five_lines_are_enough() -> None:
-    user = SshAccess(user="root")
+    user = SshAccess(user="root", unstated=("port",))
     first, second = "192.0.2.11", "192.0.2.12"
     assert loaded(
         "cluster: two-node\n"
@@ -79,7 +79,7 @@ env: {{A: 1200, B: 012, C: yes, D: "x y", E: 1.50, F: 2024-01-01, G: "", H: true
                 address="n1.example",
                 cluster_address="198.51.100.1",
                 server_id="one",
-                ssh=SshAccess(user="root"),
+                ssh=SshAccess(user="root", unstated=("port",)),
                 device_count=8,
             ),
             Node(

@@ -1,0 +1,76 @@
+"""Applies the operator's ~/.ssh/config to a node, as OpenSSH itself resolves it (`ssh -G`)."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from ascendboot.errors import UsageError
+from ascendboot.model.cluster import Node
+from ascendboot.value import replace
+
+_ASK_S = 30.0
+
+
+def configured(node: Node) -> Node:
+    """Return the node with what ~/.ssh/config states for its address; the inventory wins.
+
+    Raises:
+        UsageError: ssh does not understand the file, or it states a ProxyCommand.
+    """
+    file = os.path.expanduser("~/.ssh/config")  # noqa: PTH111 - never raises
+    if not os.path.exists(file):  # noqa: PTH110 - also without a home
+        return node
+    ssh, address = node.ssh, node.address
+    own = [] if "user" in ssh.unstated else ["-l", ssh.user]
+    own += [] if "port" in ssh.unstated else ["-p", str(ssh.port)]
+    defaults, said = _options("/dev/null", address, ()), _options(file, address, tuple(own))
+    stated = {key: values for key, values in said.items() if values != defaults.get(key)}
+    first = {key: values[0] for key, values in stated.items() if values[0] != "none"}
+    if "proxycommand" in first and ssh.jump is None:
+        raise UsageError(
+            f"{file}: it states a ProxyCommand for {address}, which ascendboot does not use; state "
+            "ProxyJump there, or `jump` in the inventory"
+        )
+    host, user = first.get("hostname", address), first.get("user", ssh.user)
+    files: tuple[str, ...] = ()
+    if ssh.identity is None or "identity" in ssh.unstated:
+        names = {"%d": os.path.dirname(os.path.dirname(file)), "%h": host, "%r": user, "%%": "%"}  # noqa: PTH120
+        files = tuple(
+            re.sub("%[dhr%]", lambda token: names[token[0]], name.replace("%u", getpass.getuser()))
+            for name in stated.get("identityfile", ())
+        )
+    access = replace(
+        ssh,
+        user=user,
+        port=int(first.get("port", ssh.port)),
+        identity=None if files else ssh.identity,
+        files=files,
+        only_files=first.get("identitiesonly") == "yes",
+        jump=ssh.jump or first.get("proxyjump"),
+        unstated=(),
+    )
+    return replace(node, address=host, ssh=access)
+
+
+@cache
+def _options(file: str, address: str, own: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    argv = ["ssh", "-F", file, *own, "-G", "--", address]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_ASK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        words = f"{file}: could not be read: ssh -G: {error}; install OpenSSH's client"
+        raise UsageError(words) from error
+    if done.returncode:
+        first = next(iter(done.stderr.splitlines()), f"ssh -G exited {done.returncode}")
+        raise UsageError(f"{file}: ssh does not accept it: {first.strip()}; correct the file")
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in done.stdout.splitlines():
+        key, _, value = line.partition(" ")
+        found[key].append(value)
+    return found
