@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
@@ -21,7 +23,8 @@ from ascendboot.jobs.status import JobStatus, status_of
 from ascendboot.launch.plan import JobRecord, rank_log, read_record, record_folder, record_folders
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import held
-from ascendboot.model.job import JobReport, JobState, NpuUse
+from ascendboot.model.job import JobReport, JobState, NpuUse, use_words
+from ascendboot.model.names import pace_words, span
 from ascendboot.model.secrets import masked_json
 from ascendboot.state import Run, State
 from ascendboot.supervise.core import Core, OnEvent
@@ -35,6 +38,14 @@ JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwi
 REPORT_FILE = "job.json"
 SUPERVISE_FOLDER = "supervise"
 """Of a supervised job, in the folder of its run."""
+REPEATED = frozenset({"look for jobs", "query the state of the devices", "read the clock"})
+"""Purposes of the commands that watch a job."""
+_SAMPLE_S = 30.0
+_KEYS: tuple[Callable[[NpuUse], int], ...] = (
+    lambda use: use.utilization_percent or 0,
+    lambda use: use.temperature_c or 0,
+    lambda use: use.memory_used_mb,
+)
 _LONGEST_WORDS = 1000
 _MOST_QUERIED = 8
 """Number of newest unfinished jobs to query."""
@@ -129,6 +140,64 @@ def with_npus(found: FoundJob) -> FoundJob:
     """Return the job with the use of the NPUs of its running ranks."""
     alive = [node.node for node in found.status.nodes if node.alive]
     return replace(found, status=found.status.with_npus(npus_of(found.session, alive)))
+
+
+class Figures:
+    """What a followed job does: its lines are counted, and its NPUs are sampled seldom."""
+
+    def __init__(self, session: Session, devices: Mapping[str, Collection[int]]) -> None:
+        self._session, self._devices = session, devices
+        self._lines, self._began = 0, time.monotonic()
+        self._extremes: list[NpuUse] = []
+
+    def counted(self, sink: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        """Count the lines that go to a sink."""
+
+        def take(block: bytes) -> None:
+            self._lines += block.count(b"\n")
+            sink(block)
+
+        return take
+
+    @contextmanager
+    def sampled(self, tell: Callable[[str], None], every_s: float = _SAMPLE_S) -> Iterator[None]:
+        """Query the NPUs now and then; `tell` gets the figures after 30 s, 1, 2, 4, … minutes."""
+        over, self._session.unkept = threading.Event(), REPEATED
+
+        def sample() -> None:
+            tell_at = every_s
+            while not over.wait(every_s):
+                uses = self._uses()
+                found = [*self._extremes, *uses]
+                self._extremes = [f(found, key=key) for key in _KEYS for f in (min, max) if found]
+                if (after_s := time.monotonic() - self._began) >= tell_at and not over.is_set():
+                    tell(f"after {span(after_s)}: {self._words(uses)}")
+                    tell_at *= 2
+
+        threading.Thread(target=sample, name="figures", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+            self._session.unkept = frozenset()
+
+    def noted(self, report: JobReport) -> JobReport:
+        """Note the least and the most of all samples in a report."""
+        if not self._extremes:
+            return report
+        words = f"while it ran: {self._words(self._extremes)}"
+        return replace(report, notes=(*report.notes, words))
+
+    def _uses(self) -> list[NpuUse]:
+        hosts = self._session.hosts
+        nodes = [n for n in self._devices if n in hosts and not hosts[n].has_one_session]
+        answers = npus_of(self._session, nodes).items()
+        uses = [(node, answer) for node, answer in answers if not isinstance(answer, str)]
+        return [use[i] for node, use in uses for i in self._devices[node] if i in use]
+
+    def _words(self, uses: Sequence[NpuUse]) -> str:
+        pace = pace_words(self._lines / max(1.0, time.monotonic() - self._began))
+        return ", ".join(filter(None, (*use_words(uses), pace)))
 
 
 def supervised_run(state: State, job_id: str = "") -> Run:

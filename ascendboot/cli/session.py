@@ -85,8 +85,8 @@ class Session(Struct, dict=True):
     waits: Waits = field(default_factory=Waits)
     fence: Fence | None = None
     """Allows writes only while this run holds the cluster's lock; None without a lock."""
-    keeps_commands: bool = True
-    """Whether the run's folder gets every command; a watch repeats the same ones for hours."""
+    unkept: frozenset[str] = frozenset()
+    """Purposes of commands that repeat for hours, and so are not kept in the run's folder."""
     problem: str = ""
     """Why the run's folder is incomplete."""
     _numbers: dict[str, Iterator[int]] = field(
@@ -245,7 +245,7 @@ class Session(Struct, dict=True):
         """
         if self.fence is not None:
             self.fence.answered(result)
-        if not self.keeps_commands:
+        if result.command.purpose in self.unkept:
             return
         more = len(result.stdout) - _MOST_KEPT
         dropped = f"\n--- {more} bytes more are not kept" if more > 0 else ""

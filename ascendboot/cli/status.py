@@ -19,6 +19,7 @@ from typing import Any, Final
 from ascendboot.cli.common import duration
 from ascendboot.cli.known_jobs import (
     JOB_HELP,
+    REPEATED,
     FoundJob,
     all_jobs,
     find_job,
@@ -37,8 +38,8 @@ from ascendboot.jobs.probe import JobProbe, RankLoad, probe_jobs
 from ascendboot.jobs.stacks import read_stacks
 from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.launch.plan import JobRecord
-from ascendboot.model.job import JobReport, JobState, NpuUse, RankEnd
-from ascendboot.model.names import counted, fold, ranks_named, span
+from ascendboot.model.job import JobReport, JobState, NpuUse, RankEnd, use_words
+from ascendboot.model.names import counted, fold, least_most, pace_words, ranks_named, span
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import Value, replace
 
@@ -55,7 +56,6 @@ _LATE_S: Final = 10.0
 _WIDE: Final = 66
 """A narrower terminal shows no numbers beside the states."""
 _LONGEST_LINE: Final = 160
-_SHOWN_WHOLE: Final = 10
 _GIB: Final = 1 << 30
 _STATES: Final = {
     "T": "stopped by a signal",
@@ -222,7 +222,7 @@ class _Looks:
         self._uses: dict[str, Mapping[int, NpuUse] | str] = {}
         self._answered = dict.fromkeys(found.looks, time.monotonic())
         self.over = threading.Event()
-        found.session.keeps_commands = False
+        found.session.unkept |= REPEATED
         for node in found.session.cluster.nodes:
             if node.name in found.looks:
                 threading.Thread(target=self._query, args=(node.name,), daemon=True).start()
@@ -380,21 +380,11 @@ def node_rows(
     return _aligned(rows, between="  ")
 
 
-def _numbers(nodes: Sequence[NodeStatus]) -> tuple[str, str, str, str]:
+def _numbers(nodes: Sequence[NodeStatus]) -> tuple[str, ...]:
     """Use, memory and temperature of the NPUs, and lines per second, as far as they are known."""
     uses = [use for node in nodes for use in node.npus.values()]
-    percent = [u.utilization_percent for u in uses if u.utilization_percent is not None]
-    celsius = [u.temperature_c for u in uses if u.temperature_c is not None]
-    total_mb = max((use.memory_total_mb for use in uses), default=0)
-    used = _range([use.memory_used_mb / 1024 for use in uses], "{:.0f}".format)
     paces = [pace for node in nodes if node.alive for pace in node.lines_per_s.values()]
-    busy, hot = _range(percent, "{:.0f}".format), _range(celsius, "{:.0f}".format)
-    return (
-        busy and f"NPU {busy} %",
-        f"{used} of {total_mb / 1024:.0f} GiB" if total_mb else "",
-        hot and f"{hot} °C",
-        f"{sum(paces):.{0 if sum(paces) >= _SHOWN_WHOLE else 1}f} lines/s" if paces else "",
-    )
+    return *use_words(uses), pace_words(sum(paces)) if paces else ""
 
 
 def _node_words(node: NodeStatus, ends: dict[int, RankEnd], *, counted: bool) -> str:
@@ -487,8 +477,8 @@ def _cells(group: Sequence[_Rank], *, whole: bool) -> tuple[str, str, str, str, 
     first = group[0]
     single = f"{first.node}:{first.rank}"
     loads = [rank.load for rank in group if rank.load is not None]
-    silent = _range([r.silent_s for r in group if r.silent_s is not None], span)
-    cpu = _range([load.cpu_percent for load in loads], "{:.0f}".format)
+    silent = least_most([r.silent_s for r in group if r.silent_s is not None], span)
+    cpu = least_most([load.cpu_percent for load in loads], "{:.0f}".format)
     last = min(group, key=lambda rank: (rank.silent_s or 0.0, rank.rank))
     cut = not whole and len(last.line) > _LONGEST_LINE
     text = f"{last.line[:_LONGEST_LINE]}…" if cut else last.line
@@ -496,17 +486,9 @@ def _cells(group: Sequence[_Rank], *, whole: bool) -> tuple[str, str, str, str, 
         single if len(group) == 1 else ranks_named([rank.rank for rank in group]),
         silent and f"{silent} ago",
         cpu and f"{cpu} %",
-        _range([load.memory_bytes for load in loads], _size),
+        least_most([load.memory_bytes for load in loads], _size),
         f"({last.state}) {text}" if last.state else text,
     )
-
-
-def _range(numbers: Sequence[float], shown: Callable[[float], str]) -> str:
-    """`LEAST - MOST`; one of them if both look the same; empty without numbers."""
-    if not numbers:
-        return ""
-    least, most = shown(min(numbers)), shown(max(numbers))
-    return least if least == most else f"{least} - {most}"
 
 
 def _size(count: float) -> str:

@@ -6,7 +6,7 @@ import re
 import resource
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,14 @@ from ascendboot.cli.common import (
     seconds,
     whole_number,
 )
-from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now, supervised_run, supervision
+from ascendboot.cli.known_jobs import (
+    REPORT_FILE,
+    Figures,
+    folder_held,
+    now,
+    supervised_run,
+    supervision,
+)
 from ascendboot.cli.session import Session, code_sender, setup_record_of
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -602,9 +609,14 @@ class _Start(Value):
         ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
         screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
         screen.say(plan.script_words)
+        devices = {n: [rank.device_id for rank in plan.ranks_on(n)] for n in plan.nodes}
+        figures, at_terminal = Figures(self.session, devices), sys.stderr.isatty()
+        tell = partial(screen.error, style="dim") if at_terminal else lambda _words: None
         with on_interrupt(self.interrupts.press, screen, *promises("job")):
             try:
-                report = self.follow(plan, ready.clocks, folder, Progress())
+                with figures.sampled(tell):
+                    report = self.follow(plan, ready.clocks, folder, Progress(), figures.counted)
+                report = figures.noted(report)
                 has_failed = report.state in (JobState.FAILED, JobState.HUNG)
                 if self.interrupts.count or not has_failed:
                     return report
@@ -625,7 +637,12 @@ class _Start(Value):
                 raise exit_with(str(error), error.exit_code, job, json=json) from error
 
     def follow(
-        self, plan: LaunchPlan | JobRecord, clocks: NodeClocks, folder: Path, progress: Progress
+        self,
+        plan: LaunchPlan | JobRecord,
+        clocks: NodeClocks,
+        folder: Path,
+        progress: Progress,
+        counting: Callable[[Callable[[bytes], None]], Callable[[bytes], None]] = lambda sink: sink,
     ) -> JobReport:
         """Start a job, or follow a started one, until it ends; its logs go into `folder`."""
         to_stderr = self.call.json
@@ -633,7 +650,7 @@ class _Start(Value):
             plan,
             self.session.transports,
             folder=folder,
-            sink=Screen.raw(to_stderr=to_stderr),
+            sink=counting(Screen.raw(to_stderr=to_stderr)),
             prefix=by_node(plan.nodes) if Screen.shows_colours(to_stderr=to_stderr) else plain,
             interrupts=self.interrupts,
             clocks=clocks,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from ascendboot.model.names import ranks_named
+from ascendboot.model.names import least_most, ranks_named
 from ascendboot.model.secrets import masked_json
 from ascendboot.value import Value, as_json, from_json
 
@@ -35,6 +35,17 @@ class NpuUse(Value, kw_only=True):
     memory_used_mb: int
     """Of its HBM, where it has any."""
     memory_total_mb: int
+
+
+def use_words(uses: Sequence[NpuUse]) -> tuple[str, str, str]:
+    """Return utilisation, memory and temperature of some NPUs, least to most; empty: not shown."""
+    percent = [use.utilization_percent for use in uses if use.utilization_percent is not None]
+    celsius = [use.temperature_c for use in uses if use.temperature_c is not None]
+    total_gb = max((use.memory_total_mb for use in uses), default=0) / 1024
+    used = least_most([use.memory_used_mb / 1024 for use in uses], "{:.0f}".format)
+    busy, hot = least_most(percent, "{:.0f}".format), least_most(celsius, "{:.0f}".format)
+    memory = f"{used} of {total_gb:.0f} GiB" if total_gb else ""
+    return busy and f"NPU {busy} %", memory, hot and f"{hot} °C"
 
 
 class RankTimes(Value, kw_only=True):

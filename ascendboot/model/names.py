@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ascendboot.errors import UsageError
@@ -195,3 +195,17 @@ def path_here(text: str, file: str) -> Path:
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - never raises
     beside = Path(file).parent / path
     return beside if beside.exists() and not path.exists() else path
+
+
+def least_most(numbers: Sequence[float], shown: Callable[[float], str]) -> str:
+    """Return `LEAST - MOST`; one of them if both look the same; empty without numbers."""
+    if not numbers:
+        return ""
+    least, most = shown(min(numbers)), shown(max(numbers))
+    return least if least == most else f"{least} - {most}"
+
+
+def pace_words(per_s: float) -> str:
+    """Return `24 lines/s`, of less than ten with one decimal place."""
+    whole = 10
+    return f"{per_s:.{0 if per_s >= whole else 1}f} lines/s"

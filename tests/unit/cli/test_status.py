@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
 from pathlib import Path
+from time import sleep
+from types import SimpleNamespace
 
 import pytest
 
-from ascendboot.cli.known_jobs import FoundJob, KnownJob
+from ascendboot.cli.known_jobs import REPEATED, Figures, FoundJob, KnownJob
 from ascendboot.cli.status import how_it_ended, live_view, node_rows, rank_rows
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobState, NpuUse
 from ascendboot.value import replace
+from tests.fake_transport import FakeTransport
+from tests.here import Here
 from tests.unit.checks.collective.ranks import report
 from tests.unit.cli.calls import called
 from tests.unit.jobs.conftest import recorded
@@ -188,6 +193,34 @@ def test_a_key_ends_the_view_and_the_terminal_is_as_before(key: bytes, end: byte
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)
+
+
+def test_a_followed_job_tells_its_figures_seldom_and_notes_them(tmp_path: Path) -> None:
+    here, told = Here(tmp_path), list[str]()
+    table = Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/usual.txt"
+    here.put("npu-smi", f"cat {table}")
+    host = FakeTransport("a", rules=[here])
+    session = SimpleNamespace(hosts={"a": host}, forks=1, unkept=frozenset())
+    figures = Figures(session, {"a": [1], "gone": [0]})  # type: ignore[arg-type]  # what it needs
+    sunk = list[bytes]()
+    figures.counted(sunk.append)(b"one\ntwo\n")
+    with figures.sampled(told.append, every_s=0.2):
+        assert session.unkept == REPEATED >= {command.purpose for command in host.commands}
+        while len(told) < 2:
+            sleep(0.05)
+        table = table.with_name("held.txt")
+        text = table.read_text().replace("0           0    / 0 ", "97          0    / 0 ")
+        here.put("npu-smi", f"cat <<'END'\n{text}\nEND")
+        while len(told) < 4:
+            sleep(0.05)
+    assert re.fullmatch(r"after . s: NPU 0 %, 3 of 64 GiB, 48 °C, 2.0 lines/s", told[0])
+    assert "NPU 97 %" in told[3]
+    (note,) = figures.noted(report()).notes
+    assert note.startswith("while it ran: NPU 0 - 97 %, 3 of 64 GiB, 48 °C, ")
+    assert (sunk, session.unkept) == ([b"one\ntwo\n"], frozenset())
+    assert {"query the state of the devices", "read the clock"} == {
+        c.purpose for c in host.commands
+    }
 
 
 FIRST = FirstFailure(rank=1, node="atlas-2", device=4, exit_code=3, signal=None, message="", log="")
