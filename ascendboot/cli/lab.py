@@ -100,7 +100,7 @@ def up(
     words = "already runs" if before else "is up"
     if reply["added"]:
         words = f"has new nodes: {fold(reply['added'])}"
-    next_one = f"Next: invoke setup --inventory {inventory}"
+    next_one = f"Next: ascendboot setup --inventory {inventory}"
     _end(call, reply, [*lines, *notes, f"The practice cluster {words}. {next_one}"])
 
 
@@ -174,7 +174,7 @@ def status(call: Call, *, lab: str | None = None) -> None:
     found, _ = _requested(lab)
     nodes = [node.to_json() for node in labs.status_of(found)] if found else []
     fixed, (others, last) = found.to_json() if found else {"lab": None}, _others(found)
-    none_runs = [] if found else [f"{_none_runs(lab)} Bring one up with invoke lab.up"]
+    none_runs = [] if found else [f"{_none_runs(lab)} Bring one up with lab.up"]
     reply = {**fixed, "nodes": nodes, "others": others}
     _end(call, reply, [*map(_node_line, nodes), *none_runs, *last])
 
@@ -323,7 +323,7 @@ def _running(word: str | None) -> labs.Lab:
         return lab
     if lab_id is not None:
         raise LabError(f"lab: could not find the lab {lab_id}: lab.status lists those that run")
-    raise LabError(f"lab: could not find a lab: none runs for {Path.cwd()}; run invoke lab.up")
+    raise LabError(f"lab: could not find a lab: none runs for {Path.cwd()}; run lab.up")
 
 
 def _others(lab: labs.Lab | None) -> tuple[list[dict[str, str]], list[str]]:

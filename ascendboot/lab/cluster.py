@@ -145,14 +145,14 @@ class Lab:
         could_not = f"could not open a shell{' in its container' if container else ''}"
         process = self.process(name)
         if process is None:
-            raise NodeError(name, f"{could_not}: the node is down; try invoke lab.status")
+            raise NodeError(name, f"{could_not}: the node is down; try lab.status")
         inside = []
         if container:
             if not self.shape.containers:
-                raise NodeError(name, f"{could_not}: it has none; run invoke lab.shell {name}")
+                raise NodeError(name, f"{could_not}: it has none; run lab.shell {name}")
             state = container_state(self, self.node(name))
             if state != "running":
-                start = f"run /usr/local/Ascend/lab/start-container in invoke lab.shell {name}"
+                start = f"run /usr/local/Ascend/lab/start-container in lab.shell {name}"
                 raise NodeError(name, f"{could_not}: {nodes.NAME} is {state}; {start}")
             terminal = ["--tty"] if sys.stdin.isatty() else []
             inside = ["podman", "exec", "--interactive", *terminal, nodes.NAME]
@@ -174,7 +174,7 @@ class Lab:
         if kind in OF_A_CONTAINER and not self.shape.containers:
             raise UsageError(
                 f"lab.fault: {kind} is a fault of a container, and this lab has none; run"
-                " invoke lab.down, then invoke lab.up --containers"
+                " lab.down, then lab.up --containers"
             )
         fault = Fault.requested(target, kind, **options)
         with records.locked():
@@ -207,7 +207,7 @@ class Lab:
         if kind == RESTART:
             raise UsageError(
                 f"lab.fault: {kind}: --undo: not possible: a restart has no end, the container"
-                " runs already; run invoke setup, which starts the cluster's sshd in it again"
+                " runs already; run setup, which starts the cluster's sshd in it again"
             )
         with records.locked():
             marks = faults.marks_of(self._record, target)
@@ -302,7 +302,7 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
     if not fits or fits[0].node_count < before:
         raise LabError(
             f"lab: could not bring up {shapes[0].described()}: a lab of {record.shape.described()}"
-            f" runs for {record.directory}, and only nodes can be added to it; run invoke lab.down"
+            f" runs for {record.directory}, and only nodes can be added to it; run lab.down"
             " first"
         )
     grown = replace(record, shape=fits[0])
@@ -310,7 +310,7 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
     down = [node.name for node in record.shape.nodes if new and not record.process(node.name)]
     if down:
         raise LabError(
-            f"lab: could not add nodes: {down[0]} is down; run invoke lab.fault {down[0]} node-down"
+            f"lab: could not add nodes: {down[0]} is down; run lab.fault {down[0]} node-down"
             " --undo first"
         )
     if not new:

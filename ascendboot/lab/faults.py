@@ -253,7 +253,7 @@ def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:
     if done.returncode:
         raise LabError(
             f"{node.name}: could not change the fault: bash exited {done.returncode}:"
-            f" {last_line(done.stderr)}; try invoke lab.status"
+            f" {last_line(done.stderr)}; try lab.status"
         )
 
 

@@ -65,7 +65,7 @@ def kill_all(processes: Iterable[ProcessId], *, timeout_s: float = _KILL_TIMEOUT
         if time.monotonic() > deadline:
             raise LabError(
                 f"lab: could not end process {left[0].pid}: it lives {timeout_s:g} s after"
-                " SIGKILL; run invoke lab.down again"
+                " SIGKILL; run lab.down again"
             )
         time.sleep(_POLL_S)
 
@@ -90,7 +90,7 @@ _PACKAGES = {
     "util-linux": ("flock", "nsenter", "pivot_root", "setpriv", "setsid", "unshare"),
 }
 _TIMEOUT_S = 60.0
-_REMEDY = "try invoke lab.down, then invoke lab.up"
+_REMEDY = "try lab.down, then lab.up"
 
 
 class LabError(AscendbootError):

@@ -95,7 +95,7 @@ def wait_for_links(shape: Shape, node: LabNode, *, links_down: Iterable[int] = (
         time.sleep(_POLL_S)
     raise host.LabError(
         f"{node.name}: could not bring up its NPU links: no carrier within {_LINK_TIMEOUT_S:g} s;"
-        " try invoke lab.down, then invoke lab.up"
+        " try lab.down, then lab.up"
     )
 
 

@@ -59,7 +59,7 @@ def need_containers(mount_table: str, search_path: str = host.SEARCH_PATH) -> No
     reason = hindrance(mount_table, search_path)
     if reason:
         raise host.LabError(
-            f"lab.up: --containers: could not start: {reason}; run invoke lab.up --no-containers,"
+            f"lab.up: --containers: could not start: {reason}; run lab.up --no-containers,"
             " where ranks run on the servers themselves"
         )
 
@@ -181,7 +181,7 @@ def wait_until_up(
             break
         pause(_POLL_S)
     why = _last_lines(record, node) or f"no answer on port 22 within {_BOOT_TIMEOUT_S:g} s"
-    raise NodeError(node.name, f"could not boot: {why}; try invoke lab.down, then invoke lab.up")
+    raise NodeError(node.name, f"could not boot: {why}; try lab.down, then lab.up")
 
 
 def ssh_answers(node: LabNode) -> bool:

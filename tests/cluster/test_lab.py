@@ -293,7 +293,7 @@ def test_up_in_another_shape_is_refused(bring_up: BringUp) -> None:
     ranges = f"{lab.shape.management} and {lab.shape.npu}"
     assert str(caught.value) == (
         f"lab: could not bring up 1 nodes of 2 NPUs on {ranges}: a lab of 1 nodes of 1 NPUs on"
-        f" {ranges} runs for {lab.directory}, and only nodes can be added to it; run invoke"
+        f" {ranges} runs for {lab.directory}, and only nodes can be added to it; run"
         " lab.down first"
     )
 
@@ -313,7 +313,7 @@ def test_up_adds_nodes_and_touches_no_other(bring_up: BringUp) -> None:
     assert json.loads(ascendboot(lab.directory, "lab.up", "--json")[1])["added"] == []
     for other in (("--nodes", "2"), ("--devices", "2"), ("--product", "a5")):
         code, _, err = ascendboot(lab.directory, "lab.up", *other)
-        assert (code, err.count("only nodes can be added to it; run invoke lab.down")) == (1, 1)
+        assert (code, err.count("only nodes can be added to it; run lab.down")) == (1, 1)
 
 
 def test_an_up_that_cannot_add_nodes_keeps_the_others(
@@ -329,7 +329,7 @@ def test_an_up_that_cannot_add_nodes_keeps_the_others(
     in_the_way.rmdir()
     assert (lab.inventory.read_text(), traces(lab, namespaces_of(lab))) == (inventory, before)
     lab.fault("lab-1", "node-down")
-    with pytest.raises(LabError, match=r"add nodes: lab-1 is down; run invoke lab.fault lab-1"):
+    with pytest.raises(LabError, match=r"add nodes: lab-1 is down; run lab.fault lab-1"):
         up(larger, directory=lab.directory)
     lab.undo("lab-1", "node-down")
     assert ssh(up(larger, directory=lab.directory), "lab-2", "hostname").stdout == "lab-2\n"

@@ -109,7 +109,7 @@ def test_a_fault_of_a_container_needs_one(practice_cluster: Lab) -> None:
         practice_cluster.fault("lab-1", "container-gone")
     assert str(caught.value) == (
         "lab.fault: container-gone is a fault of a container, and this lab has none; run"
-        " invoke lab.down, then invoke lab.up --containers"
+        " lab.down, then lab.up --containers"
     )
 
 
@@ -120,12 +120,12 @@ def test_lab_shell_enters_the_container(container_cluster: Lab, practice_cluster
 
     assert shell(container_cluster) == (3, "lab-2-rec-sdk\n", "")
     could_not = "lab-2: could not open a shell in its container: "
-    none = f"{could_not}it has none; run invoke lab.shell lab-2\n"
+    none = f"{could_not}it has none; run lab.shell lab-2\n"
     assert shell(practice_cluster) == (1, "", none)
     container_cluster.fault("lab-2", "container-stopped")
     refused = shell(container_cluster)
     heal(container_cluster)
-    exited = "rec-sdk is exited; run /usr/local/Ascend/lab/start-container in invoke lab.shell"
+    exited = "rec-sdk is exited; run /usr/local/Ascend/lab/start-container in lab.shell"
     assert refused == (1, "", f"{could_not}{exited} lab-2\n")
 
 

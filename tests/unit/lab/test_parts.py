@@ -178,8 +178,7 @@ def test_a_program_that_fails_is_quoted() -> None:
     with pytest.raises(LabError) as caught:
         run(["/bin/sh", "-c", "echo no such thing >&2; exit 3"], purpose="do it")
     assert str(caught.value) == (
-        "lab: could not do it: /bin/sh exited 3: no such thing;"
-        " try invoke lab.down, then invoke lab.up"
+        "lab: could not do it: /bin/sh exited 3: no such thing; try lab.down, then lab.up"
     )
 
 
@@ -198,7 +197,7 @@ def test_a_node_that_dies_while_booting_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(NodeError) as caught:
         wait_until_up(record, NODE)
     assert str(caught.value) == (
-        "lab-1: could not boot: mount: no such device; try invoke lab.down, then invoke lab.up"
+        "lab-1: could not boot: mount: no such device; try lab.down, then lab.up"
     )
 
 
@@ -209,8 +208,7 @@ def test_the_wait_for_a_node_has_a_deadline(tmp_path: Path) -> None:
             record_in(tmp_path), NODE, clock=lambda: float(next(times)), pause=lambda _: None
         )
     assert str(caught.value) == (
-        "lab-1: could not boot: no answer on port 22 within 30 s;"
-        " try invoke lab.down, then invoke lab.up"
+        "lab-1: could not boot: no answer on port 22 within 30 s; try lab.down, then lab.up"
     )
 
 
