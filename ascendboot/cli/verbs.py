@@ -23,7 +23,7 @@ from ascendboot.cli.session import Session, read_only_run
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, LaunchError, OutputError, UsageError
 from ascendboot.inventory.load import load
-from ascendboot.inventory.yaml import locate
+from ascendboot.inventory.yaml import described, locate, read
 from ascendboot.model.cluster import Cluster
 from ascendboot.state import FOLDER, State
 from ascendboot.transport.pool import results_and_errors
@@ -45,6 +45,34 @@ _SHARED: Final[Mapping[str, tuple[object, str]]] = {
     "json": (False, "Print the report as JSON on standard output, progress on standard error"),
 }
 """Default and help of the flags that verbs share."""
+_SETTINGS: Final = ("inventory", "forks")
+
+
+def _settings() -> dict[str, tuple[str, str]]:
+    """Return the operator's defaults of flags, each with the place where it is stated.
+
+    Raises:
+        InventoryError: the operator's file has other contents.
+    """
+    file = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "ascendboot/config.yaml")
+    path = Path(os.path.expanduser(file))  # noqa: PTH111 - never raises
+    found: dict[str, tuple[str, str]] = {}
+    if path.is_file():
+        sheet = read(path, file=str(path), begins="a key, such as `forks: 64`")
+        for key, value in sheet.data.items():
+            mark = sheet.mark.at(key)
+            if key not in _SETTINGS:
+                sheet.report(mark, f"unknown key; there are {', '.join(_SETTINGS)}")
+            elif not isinstance(value, (str, int)):
+                sheet.report(mark, f"{described(value)} is not a single word")
+            found[key] = str(value), f"{path}:{mark.line}: {key}"
+        sheet.refuse_if_problems()
+        if "inventory" in found:
+            name = os.path.expanduser(found["inventory"][0])  # noqa: PTH111
+            found["inventory"] = str(path.parent / name), found["inventory"][1]
+    if forks := os.environ.get("ASCENDBOOT_FORKS"):
+        found["forks"] = forks, "$ASCENDBOOT_FORKS"
+    return found
 
 
 class Call(Value, dict=True):
@@ -53,6 +81,8 @@ class Call(Value, dict=True):
     inventory: str | None = None
     forks: int = int(FORKS)
     json: bool = False
+    usual: Path | None = None
+    """The inventory of the operator's file, for when no cluster was set up."""
 
     @cached_property
     def path(self) -> Path:
@@ -60,8 +90,10 @@ class Call(Value, dict=True):
         allocation = None if self.inventory is not None else Allocation.current(os.environ)
         root, environ = self.state.root, os.environ
         own = allocation.inventory(root, environ) if allocation else None
-        current = self.state.current
-        return own or locate(self.inventory, cwd=Path.cwd(), environ=environ, current=current)
+        current, here = self.state.current, Path.cwd()
+        return own or locate(
+            self.inventory, cwd=here, environ=environ, current=current, usual=self.usual
+        )
 
     @cached_property
     def state(self) -> State:
@@ -190,8 +222,7 @@ def verb(
             shows_json = bool(given.get("json"))
             try:
                 with ctrl_c_raised():
-                    forks = whole_number("--forks", given.pop("forks", FORKS), at_least=1)
-                    body(Call(forks=forks, **given), **flags)
+                    body(_call(given), **flags)
             except OutputError as error:
                 raise Exit(str(error), code=error.exit_code) from error
             except (AscendbootError, OSError) as error:
@@ -217,6 +248,17 @@ def verb(
 
 cluster_verb = functools.partial(verb, shared=tuple(_SHARED))
 """Turns a function into a verb that works on a cluster."""
+
+
+def _call(given: Mapping[str, Any]) -> Call:
+    """Return the call with these flags, and the operator's defaults where they are not given."""
+    settings = _settings() if {*given} & {*_SETTINGS} else {}
+    text, where = given.get("forks", FORKS), "--forks"
+    if text is FORKS:  # otherwise the flag was given, even with the same value
+        text, where = settings.get("forks", (FORKS, ""))
+    forks = whole_number(where, text, at_least=1)
+    usual = Path(settings["inventory"][0]) if "inventory" in settings else None
+    return Call(**{**given, "forks": forks, "usual": usual})
 
 
 def _parameter(name: str) -> inspect.Parameter:

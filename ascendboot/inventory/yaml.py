@@ -23,16 +23,24 @@ FOLDER = "inventories"
 VARIABLE = "ASCENDBOOT_INVENTORY"
 
 
-def locate(name: str | None, *, cwd: Path, environ: Mapping[str, str], current: Path) -> Path:
-    """The inventory called `name`; without a name the one in the environment, or last set up.
+def locate(
+    name: str | None,
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    current: Path,
+    usual: Path | None = None,
+) -> Path:
+    """The inventory called `name`; without a name the one in the environment, last set up, `usual`.
 
-    The file `current` holds the path of the latter, from the control folder's parent or absolute.
+    The file `current` holds the path of the one last set up, from the control folder's parent or
+    absolute.
 
     Raises:
         UsageError: there is no such file; the text lists what was tried.
     """
     if name is None and not environ.get(VARIABLE):
-        return _last_set_up(cwd, current)
+        return _last_set_up(cwd, current, usual)
     source = f"${VARIABLE}" if name is None else "--inventory"
     name = environ[VARIABLE] if name is None else name
     if not name.strip() or "\0" in name:
@@ -48,7 +56,7 @@ def locate(name: str | None, *, cwd: Path, environ: Mapping[str, str], current: 
     )
 
 
-def _last_set_up(cwd: Path, current: Path) -> Path:
+def _last_set_up(cwd: Path, current: Path, usual: Path | None) -> Path:
     beside = current.parent.parent
     shown = current.relative_to(cwd) if current.is_relative_to(cwd) else current
     try:
@@ -56,6 +64,8 @@ def _last_set_up(cwd: Path, current: Path) -> Path:
     except FileNotFoundError as error:
         if (lab := current.with_name("lab.yaml")).is_file():
             return lab  # the practice cluster here, which is not set up yet
+        if usual is not None:
+            return usual
         raise UsageError(
             f"no inventory is named: --inventory is not given, ${VARIABLE} is not set, and no "
             f"cluster was set up from here ({shown} is not there){_offer(cwd)}"
