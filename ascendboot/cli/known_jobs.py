@@ -136,6 +136,14 @@ def npus_of(session: Session, nodes: Iterable[str]) -> dict[str, Mapping[int, Np
     return {n: a.value if isinstance(a, Answered) else a.message for n, a in answers.items()}
 
 
+def looked_again(found: FoundJob, *, details: bool = False) -> FoundJob:
+    """Query the nodes of a job once more, over the same connections."""
+    record, session, sides = found.job.record, found.session, found.transports
+    folder, ids, forks = record.job_folder.parent, [record.job_id], session.forks
+    answers = probe_jobs(sides, folder, ids, details=details, forks=forks)
+    return found_by(found.job, session, sides, {**found.errors, **answers})
+
+
 def with_npus(found: FoundJob) -> FoundJob:
     """Return the job with the use of the NPUs of its running ranks."""
     alive = [node.node for node in found.status.nodes if node.alive]
@@ -388,12 +396,10 @@ def keep_report(found: FoundJob) -> None:
     with folder_held(found.job.folder) as may_write:
         if not may_write or found.job.final is not None:
             return
-        record, session = found.job.record, found.session
-        answers = probe_jobs(
-            found.transports, record.job_folder.parent, [record.job_id], forks=session.forks
-        )
-        again = found_by(found.job, session, found.transports, {**found.errors, **answers})
+        again = looked_again(found)
         status = status_with_cause(again)
         is_known = status.report.state not in (JobState.NOT_STARTED, JobState.LOST)
         if status.is_over and is_known and not again.errors:
-            Run(record.job_id, found.job.folder).write_json(REPORT_FILE, status.report.to_json())
+            Run(found.job.record.job_id, found.job.folder).write_json(
+                REPORT_FILE, status.report.to_json()
+            )

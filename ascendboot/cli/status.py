@@ -25,6 +25,7 @@ from ascendboot.cli.known_jobs import (
     find_job,
     found_by,
     look_at_jobs,
+    looked_again,
     now,
     npus_of,
     status_with_cause,
@@ -236,8 +237,8 @@ class _Looks:
             answers[name] = look if isinstance(look, NodeError) else {job_id: look}
             if silent_s > self._every_s + _LATE_S and not isinstance(look, NodeError):
                 answers[name] = UnreachableError(name, f"no answer for {span(silent_s)}")
-        sides = first.session.transports.items()
-        well = {n: ReadOnly(t) for n, t in sides if isinstance(answers.get(n), dict)}
+        sides = dict(first.session.transports)  # a node that returns adds its own meanwhile
+        well = {n: ReadOnly(t) for n, t in sides.items() if isinstance(answers.get(n), dict)}
         found = found_by(first.job, first.session, well, answers)
         return replace(found, status=found.status.with_npus(self._uses))
 
@@ -285,7 +286,8 @@ def _watched(call: Call, found: FoundJob, every_s: float) -> FoundJob:
                     document = found.status.to_json()
                     screen.text(json.dumps(document) if call.json else _line(found))
                 time.sleep(_TICK_S)
-        return found
+        # The answers of the other nodes are older than that of the primary.
+        return found if found.goes_on else looked_again(found, details=True)
     finally:
         looks.over.set()
 

@@ -165,6 +165,19 @@ def test_the_live_view_fits(tmp_path: Path) -> None:
             assert ("GiB" in "".join(lines)) == (width > 40)
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--interval 3s", "--interval is of no use without --watch"),
+        ("--watch --stacks", "--watch cannot show --lines or --stacks"),
+        ("--watch --interval 0", "--interval: 0 is too short; the least is 1s"),
+    ],
+)
+def test_a_watch_that_cannot_be_is_refused(tmp_path: Path, flags: str, words: str) -> None:
+    done = called(f"status {flags}", tmp_path)
+    assert (done.returncode, done.stderr.count(words)) == (2, 1)
+
+
 WATCHES = """\
 from ascendboot.console.screen import Screen
 with Screen().live() as live:
