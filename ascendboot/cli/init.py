@@ -208,8 +208,6 @@ class _Draft(Struct):
                 notes.setdefault(note, []).append(node.name)
             node.error = str(lost.get(node.name) or failed.get(node.name) or "")
         self.notes += [f"{fold(names)}: {note}" for note, names in notes.items()]
-        for name, key in session.host_keys.accepted.items():
-            screen.say(f"{name}: accepted the new host key {key.fingerprint}")
         names = {node.hostname for node in self.answered}
         is_free = names.isdisjoint(node.name for node in self.nodes if not node.hostname)
         valid = all(values.is_match(values.NAME, each) for each in names)
@@ -353,6 +351,8 @@ def _nodes(hosts: Sequence[Host], defaults: Mapping[str, str]) -> list[_Node]:
         at = keys.get("cluster_address", keys["address"])
         implied = {"cluster_address": keys["address"], "server_id": at}
         keys = {key: value for key, value in keys.items() if implied.get(key) != value}
+        if "identity" in keys and (key := Path(keys["identity"])).exists():
+            keys["identity"] = str(key.absolute())
         name = f"node-{number:0{width}}" if values.ip_of(host.name) else host.name
         nodes.append(_Node(name, keys))
     return nodes

@@ -17,7 +17,8 @@ from tests.unit.cli.calls import MAIN, called, ended, without_inventory
 def test_writes_what_loads_and_says_what_comes_next(tmp_path: Path) -> None:
     ini = "[w]\na1 ansible_host=192.0.2.1 ansible_ssh_pass=abc\n[x]\n192.0.2.2\n[x:vars]\nleaf=l\n"
     (tmp_path / "hosts").write_text(ini)
-    line = "init me@192.0.2.3:2222 --from hosts --name lab --user root --no-query"
+    (tmp_path / "key").touch()
+    line = "init me@192.0.2.3:2222 --from hosts --name lab --user root --no-query --identity key"
     done = called(line, tmp_path)
     assert done.stdout == (
         "inventories/lab.yaml: written, with 3 nodes\nNext: ascendboot check lab\n"
@@ -37,6 +38,7 @@ def test_writes_what_loads_and_says_what_comes_next(tmp_path: Path) -> None:
         ("a1", "192.0.2.1", "root", 22, ("w",)),
         ("node-3", "192.0.2.2", "root", 22, ("x",)),
     ]
+    assert {node.ssh.identity for node in cluster.nodes} == {str(tmp_path / "key")}
     again = called(line, tmp_path)
     assert (again.returncode, again.stderr) == (
         2,
