@@ -117,8 +117,9 @@ def init(
     has_user = any("user" in host.keys for host in hosts)
     user = user or ("" if has_user else ask("Login name on the nodes; empty: as with ssh", ""))
     draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)
+    cluster = draft.probe(call)
     if not no_query:
-        draft.query(call, screen, accept_new=accept_new)
+        draft.query(call, cluster, screen, accept_new=accept_new)
         draft.choose_network(cluster_network, ask)
     draft.choose_container(container, ask)
     draft.finish(call, screen, path)
@@ -129,6 +130,8 @@ class _Node(Struct):
 
     name: str
     keys: dict[str, Any]
+    at: str = ""
+    """Its address; that of the keys may be an alias in ~/.ssh/config."""
     error: str = ""
     comment: str = ""
     hostname: str = ""
@@ -181,7 +184,15 @@ class _Draft(Struct):
         """The nodes that answered: all of them, or at least one."""
         return [node for node in self.nodes if node.hostname]
 
-    def query(self, call: Call, screen: Screen, *, accept_new: bool) -> None:
+    def probe(self, call: Call) -> Cluster:
+        """The cluster as far as SSH needs it, with ~/.ssh/config."""
+        places = [f"0.0.{n >> 8}.{n & 255}" for n in range(1, len(self.nodes) + 1)]
+        cluster = call.with_ssh_config(self.loaded(places))
+        for node, reached in zip(self.nodes, cluster.nodes, strict=True):
+            node.at = reached.address
+        return cluster
+
+    def query(self, call: Call, cluster: Cluster, screen: Screen, *, accept_new: bool) -> None:
         """Connect to every node once, and fill in what it answers.
 
         Raises:
@@ -192,9 +203,6 @@ class _Draft(Struct):
             facts = {**host_queries(cluster, node), "running": running_query()}
             return query(hosts[node.name], {key: facts[key] for key in _FACTS})
 
-        # The nodes of this cluster are only reached by SSH.
-        places = [f"0.0.{n >> 8}.{n & 255}" for n in range(1, len(self.nodes) + 1)]
-        cluster = self.loaded(places)
         options = {"reads": True, "accept_new": accept_new}
         with call.session("init", cluster, screen=screen, **options) as session:
             hosts, lost = session.connect_hosts_to_look(cluster.nodes)
@@ -225,7 +233,7 @@ class _Draft(Struct):
         """
         first, *others = [node.networks for node in self.answered]
         shared = [each for each in first if all(each in other for other in others)]
-        reach = [(node.keys["address"], node.networks) for node in self.answered]
+        reach = [(node.at, node.networks) for node in self.answered]
         shared.sort(key=lambda each: any(nets[each][0] != at for at, nets in reach))
         shown = ", ".join(f"{each} ({first[each][1]})" for each in shared)
         usual = shared[0] if shared else ""
@@ -310,7 +318,7 @@ class _Draft(Struct):
         """
         for node in (node for node in self.nodes if node.lacks_address):
             with suppress(OSError):
-                found = socket.gethostbyname(node.keys["address"])
+                found = socket.gethostbyname(node.at)
                 node.keys |= {} if found.startswith("127.") else {"cluster_address": found}
             node.error = node.error or (_NO_ADDRESS.format(node.name) if node.lacks_address else "")
         errors = [node.error for node in self.nodes if node.error]

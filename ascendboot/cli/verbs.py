@@ -110,13 +110,16 @@ class Call(Value, dict=True):
 
         Inside an allocation only its nodes count.
         """
-        cluster = load(self.path, with_own_table=with_own_table)
+        cluster = self.with_ssh_config(load(self.path, with_own_table=with_own_table))
+        allocation = Allocation.current(os.environ)
+        return allocation.part_of(cluster) if allocation else cluster
+
+    def with_ssh_config(self, cluster: Cluster) -> Cluster:
+        """Return the cluster with what ~/.ssh/config states for its nodes."""
         nodes, wrong = results_and_errors(cluster.nodes, configured, forks=self.forks)
         for error in wrong.values():
             raise UsageError(error.message) from error
-        cluster = replace(cluster, nodes=tuple(nodes.values()))
-        allocation = Allocation.current(os.environ)
-        return allocation.part_of(cluster) if allocation else cluster
+        return replace(cluster, nodes=tuple(nodes.values()))
 
     def session(
         self,

@@ -149,7 +149,9 @@ class _Source(Struct):
         """The aliases of a line; what else stands there, connecting reads itself."""
         if match := _SSH_HOST.fullmatch(line):
             for word in match[1].split():
-                yield from () if set(word) & set("*?!") else _hosts(word, at)
+                is_new = not (set(word) & set("*?!") or word in self.own)
+                yield from _hosts(word, at) if is_new else ()
+                self.own[word] = {}
         elif line.lower().startswith(("include", "match")):
             self.leave_out(at, line, "it may name more hosts; name them as HOST")
 

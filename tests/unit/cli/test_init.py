@@ -55,6 +55,7 @@ nodes:
   a: {address: 192.0.2.1, port: 22, cluster_address: 198.51.100.1, groups: [g]}
   b: {address: 192.0.2.2, port: 2222, jump: me@203.0.113.5, container: x}
 groups: {g: {}}
+defaults: {user: root}
 """
     (tmp_path / "c.yaml").write_text(text)
     exported = called("export.ansible -i c.yaml", tmp_path).stdout
@@ -62,6 +63,15 @@ groups: {g: {}}
     assert called("init --from hosts.json --no-query --name c", tmp_path).returncode == 0
     before, after = load(tmp_path / "c.yaml"), load(tmp_path / "inventories/c.yaml")
     assert (after.primary_name, *after.nodes) == ("b", *before.nodes[::-1])
+
+
+def test_an_alias_of_ssh_stays_one(tmp_path: Path) -> None:
+    config = tmp_path / ".ssh/config"
+    config.parent.mkdir()
+    config.write_text("Host a1\n  HostName 192.0.2.1\nHost a2 a1 *\n  User me\n")
+    words = ("init", "--from", "~/.ssh/config", "--no-query", "--output", "-")
+    done = ended(MAIN, *words, cwd=tmp_path, env={**without_inventory(), "HOME": str(tmp_path)})
+    assert 'cluster: "a"\nnodes:\n  a1: {address: a1, cluster_address: 192.0.2.1}\n' in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -107,7 +117,11 @@ def draft(address: str, *more: tuple[str, str], runs: str = "a b") -> _Draft:
         found = {net: (f"{at}{number}", "eth0") for net, at in more}
         running = dict.fromkeys(runs.split(), "image")
         keys = {"address": address + number}
-        nodes.append(_Node(f"n{number}", keys, hostname="h", networks=found, running=running))
+        nodes.append(
+            _Node(
+                f"n{number}", keys, keys["address"], hostname="h", networks=found, running=running
+            )
+        )
     return _Draft("c", "", nodes, [])
 
 
