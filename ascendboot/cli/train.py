@@ -41,7 +41,7 @@ from ascendboot.jobs.error_codes import OWN_ENTRIES, own_entries
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import running_report, with_device_changes
-from ascendboot.jobs.output import by_node, plain
+from ascendboot.jobs.output import Folded, by_node, plain
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
@@ -98,6 +98,7 @@ class Order(Value, kw_only=True):
     plan: bool = False
     preflight: bool = False
     detach: bool = False
+    fold: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -146,6 +147,8 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         "devices": "Run only on these devices of each node, as 0-3,6. Default: all",
         "launcher": f"Start the job with {', '.join(LAUNCHERS)}. Default: as the inventory states",
         "env": "NAME=VALUE: a variable of this job, instead of the inventory's; repeatable",
+        "fold": "Show equal lines of several ranks once, as atlas-[1-2]:[0-15] | text; logs stay"
+        " whole",
         "detach": "Start the job and return; use status, logs and stop afterwards",
         "grace": "Seconds between SIGTERM and SIGKILL when ranks are stopped. Default: 3",
         "elastic": "Continue without lost nodes while this many are left: short for --supervise"
@@ -180,6 +183,7 @@ def train(
     launcher: str | None = None,
     env: list[str],
     detach: bool = False,
+    fold: bool = False,
     grace: str = "3",
     elastic: str | None = None,
     supervise: bool = False,
@@ -209,6 +213,8 @@ def train(
     125 not started, 4 the primary was lost and the job continues, 130 after
     Ctrl-C, 0 with --detach; supervised 75 too few nodes, 93 it fails each time.
     """
+    budgets = (min_nodes, max_restarts, stable_for)
+    others = "--detach" if detach else "--preflight" if preflight else ""
     order = Order(
         grace_s=seconds("--grace", grace),
         script=_script(script),
@@ -220,22 +226,21 @@ def train(
         variables=_variables(env),
         ends_leftovers=stop_leftovers,
         supervised=supervision_limits(
-            supervise=supervise,
-            resume=resume,
-            elastic=elastic,
-            others="--detach" if detach else "--preflight" if preflight else "",
-            budgets=(min_nodes, max_restarts, stable_for),
+            supervise=supervise, resume=resume, elastic=elastic, others=others, budgets=budgets
         ),
         outputs=Outputs(on_event, metrics),
         resumed=resume or "",
         plan=plan,
         preflight=preflight,
         detach=detach,
+        fold=fold,
     )
     _run_order(call, order)
 
 
 def _run_order(call: Call, order: Order) -> None:
+    if order.fold and order.detach:
+        raise UsageError("--fold: is for a job that is followed; leave out --detach")
     allow_open_files()
     order.outputs.check()
     if order.supervised is None and order.outputs != Outputs():
@@ -645,22 +650,41 @@ class _Start(Value):
         counting: Callable[[Callable[[bytes], None]], Callable[[bytes], None]] = lambda sink: sink,
     ) -> JobReport:
         """Start a job, or follow a started one, until it ends; its logs go into `folder`."""
-        to_stderr = self.call.json
-        return run_launch(
-            plan,
-            self.session.transports,
-            folder=folder,
-            sink=counting(Screen.raw(to_stderr=to_stderr)),
-            prefix=by_node(plan.nodes) if Screen.shows_colours(to_stderr=to_stderr) else plain,
-            interrupts=self.interrupts,
-            clocks=clocks,
-            limits=TIMEOUTS if self.order.supervised else None,
-            connect=self.session.connect_again,
-            progress=progress,
-            forks=self.session.forks,
-            hangs=replace(self.order.hangs, tell=self.screen.errors),
-            warn=partial(self.screen.error, style="yellow"),
-        )
+        to_stderr, screen = self.call.json, self.screen
+        shown, coloured = Screen.raw(to_stderr=to_stderr), Screen.shows_colours(to_stderr=to_stderr)
+        folded = Folded(shown, len(plan.ranks)) if self.order.fold else None
+
+        def sink(block: bytes) -> None:
+            screen.rest()  # the line about the start would be in the way
+            (folded or shown)(block)
+
+        def on_start(up: int) -> None:
+            of = len(plan.ranks)
+            screen.progress(f"ranks {up}/{of} up") if up < of else screen.rest()
+
+        progress.on_start = on_start
+        if isinstance(plan, LaunchPlan):
+            screen.working(f"job {plan.job_id} starts")
+        try:
+            return run_launch(
+                plan,
+                self.session.transports,
+                folder=folder,
+                sink=counting(sink),
+                prefix=by_node(plan.nodes) if coloured and not folded else plain,
+                interrupts=self.interrupts,
+                clocks=clocks,
+                limits=TIMEOUTS if self.order.supervised else None,
+                connect=self.session.connect_again,
+                progress=progress,
+                forks=self.session.forks,
+                hangs=replace(self.order.hangs, tell=screen.errors),
+                warn=partial(screen.error, style="yellow"),
+            )
+        finally:
+            screen.rest()
+            if folded:
+                folded.close()
 
     def supervise(self, limits: Limits) -> None:
         """Run a supervised job to its end.

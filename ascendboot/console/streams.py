@@ -269,14 +269,14 @@ class Writer:
 
     def progress(self, words: str) -> None:
         """Show how far the work is, beside its title."""
-        if self._status is not None:
-            self._status.update(self._title + f" {legible(words)}")
+        if (status := self._status) is not None:
+            status.update(self._title + f" {legible(words)}")
 
     def rest(self) -> None:
         """Remove the spinner."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        status, self._status = self._status, None  # a second thread may do the same
+        if status is not None:
+            status.stop()
 
 
 class LiveView:

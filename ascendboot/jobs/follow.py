@@ -44,6 +44,8 @@ class Timeouts(Value, kw_only=True):
 
     start_s: float = 120.0
     """From the start until every rank has started."""
+    told_s: float = 10.0
+    """After this time of the start, the missing nodes are named."""
     beat_s: float = 10.0
     """Interval of the signs of life of a node."""
     silence_s: float = 60.0

@@ -11,8 +11,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from ascendboot.model.names import fold, runs
 
 MAX_LINE: Final = 1 << 20
 MAX_BAR: Final = 1 << 12
@@ -148,6 +151,96 @@ class RankOutput:
         self.lost = not gone
         why = "its reader is gone" if gone else error.strerror or error
         self.problem = f"could not show the output any longer: {why}; see the logs"
+
+
+_LABEL: Final = re.compile(rb"([^ ]+):(\d+) \| ")
+_MOST_WAITING: Final = 10_000
+
+
+class Folded:
+    """A sink that shows equal lines of several ranks once: `lab-[1-2]:[0-15] | text`.
+
+    A line waits for its like of the other ranks, for `window_s` at most. The lines of each rank
+    stay in their order.
+    """
+
+    def __init__(self, sink: Callable[[bytes], None], ranks: int, *, window_s: float = 1.0) -> None:
+        self._sink, self._ranks, self._window_s = sink, ranks, window_s
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._waiting: deque[tuple[float, bytes, set[bytes]]] = deque()
+        """When each line came first, its text, and the ranks that printed it, by label."""
+        self._alike: dict[bytes, list[int]] = {}
+        self._first = 0
+        self._newest: dict[bytes, int] = {}
+        """The number of the newest line of each rank; the first that waits has `_first`."""
+        self._error: OSError | None = None
+        threading.Thread(target=self._look, name="fold", daemon=True).start()
+
+    def __call__(self, block: bytes) -> None:
+        """Take some whole lines.
+
+        Raises:
+            OSError: the sink failed.
+        """
+        now = time.monotonic()
+        with self._lock:
+            for line in block.split(b"\n")[:-1]:
+                self._take(line, now)
+        self._show(now - self._window_s)
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Show what still waits."""
+        self._over.set()
+        self._show(float("inf"))
+
+    def _take(self, line: bytes, now: float) -> None:
+        label = _LABEL.match(line)
+        who, text = (label[0], line[label.end() :]) if label else (b"", line)
+        alike = self._alike.setdefault(text, []) if label else []
+        newest = self._newest.get(who, -1)
+        number = next((n for n in alike if n > newest), self._first + len(self._waiting))
+        if number == self._first + len(self._waiting):
+            self._waiting.append((now, text, set()))
+            alike.append(number)
+        self._waiting[number - self._first][2].add(who)
+        self._newest[who] = number
+
+    def _show(self, before: float) -> None:
+        with self._lock:
+            shown = []
+            while self._waiting:
+                since, text, ranks = self._waiting[0]
+                is_full = len(self._waiting) > _MOST_WAITING
+                if since > before and len(ranks) < self._ranks and not is_full:
+                    break
+                self._waiting.popleft()
+                alike = self._alike.get(text, [])
+                if alike[:1] == [self._first]:
+                    del alike[0]
+                if not alike:
+                    self._alike.pop(text, None)
+                self._first += 1
+                shown.append(_folded_label(tuple(sorted(ranks))) + text + b"\n")
+            try:
+                if shown and self._error is None:
+                    self._sink(b"".join(shown))
+            except OSError as error:
+                self._error = error
+
+    def _look(self) -> None:
+        while not self._over.wait(self._window_s / 4):
+            self._show(time.monotonic() - self._window_s)
+
+
+@lru_cache(maxsize=1000)
+def _folded_label(labels: tuple[bytes, ...]) -> bytes:
+    if len(labels) == 1:
+        return labels[0]
+    places = [match for label in labels if (match := _LABEL.match(label))]
+    nodes = fold({place[1].decode() for place in places})
+    return f"{nodes}:[{runs(int(place[2]) for place in places)}] | ".encode()
 
 
 class OutputWriter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
 
 from ascendboot.jobs.loss import BadLoss
@@ -56,6 +56,8 @@ class Progress(Struct, kw_only=True):
     """The state of a job after its events so far."""
 
     started: set[int] = field(default_factory=set)
+    on_start: Callable[[int], None] = lambda _up: None
+    """Gets the number of ranks that are up whenever one starts."""
     began: dict[int, float] = field(default_factory=dict)
     """When the starts of ranks were seen, by the clock of the control machine."""
     ended: dict[int, events.RankEnded] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class Progress(Struct, kw_only=True):
         match event:
             case events.RankStarted(rank=rank):
                 self.started.add(rank)
+                self.on_start(len(self.started))
             case events.RankEnded(rank=rank):
                 self.started.add(rank)
                 self.ended[rank] = event

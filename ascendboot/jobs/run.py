@@ -28,6 +28,7 @@ from ascendboot.launch.launchers import LAUNCHERS, ends_within_s
 from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport
+from ascendboot.model.names import fold, ranks_named
 from ascendboot.transport.api import Transport
 from ascendboot.value import replace
 
@@ -116,6 +117,7 @@ class Following:
     warn: Callable[[str], None] = lambda _words: None
     _inbox: follow.Inbox = field(default_factory=queue.SimpleQueue)
     _start_by: float = _NEVER
+    _tell_by: float = _NEVER
     _end_by: float = _NEVER
     _stopping: bool = False
     _ranks_ended: bool = False
@@ -201,6 +203,7 @@ class Following:
                 return True
             if not self.interrupts.count:
                 start(self.plan, self.transports, forks=self.forks)
+                self._tell_by = time.monotonic() + self.limits.told_s
                 return True
             self.progress.interrupted = True
         except (NodeError, OSError) as error:
@@ -222,7 +225,7 @@ class Following:
         while not self._over:
             timeout_s = self._look_at_nodes(nodes, reconnector)
             if not reconnector.is_reconnecting(self.plan.primary):
-                left_s = min(self._start_by, self._end_by) - time.monotonic()
+                left_s = min(self._tell_by, self._start_by, self._end_by) - time.monotonic()
                 left_s = max(0.0, min(self.limits.silence_s - primary.silent_s, left_s))
                 timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
             try:
@@ -264,8 +267,14 @@ class Following:
         now = time.monotonic()
         if silent_s >= self.limits.silence_s and self.limits.node_s == _NEVER:
             raise self._lost_primary(f"no data for {silent_s:.0f} s")
-        if now >= self._start_by:
-            missing = {rank.rank for rank in self.plan.ranks} - self.progress.started
+        missing = {rank.rank for rank in self.plan.ranks} - self.progress.started
+        if now >= self._tell_by:
+            self._tell_by = _NEVER
+            nodes = fold({rank.node for rank in self.plan.ranks if rank.rank in missing})
+            counts = f"ranks {len(self.progress.started)}/{len(self.plan.ranks)} up"
+            late = f"{ranks_named(missing)} on {nodes}"
+            self.warn(f"{counts} after {self.limits.told_s:g} s; still waiting for {late}")
+        elif now >= self._start_by:
             words = events.not_started_message(self.plan, missing, self.limits.start_s)
             self.progress.not_started = words
             self._stop()
@@ -281,7 +290,7 @@ class Following:
         if isinstance(event, events.RankStarted) and isinstance(self.plan, LaunchPlan):
             self.progress.began.setdefault(event.rank, time.time())
         if has_started(self.plan, self.progress):
-            self._start_by = _NEVER
+            self._start_by = self._tell_by = _NEVER
         if will_end(self.plan, event, self.progress):
             self._expect_end(failed=isinstance(event, events.RankEnded) and event.exit_code != 0)
         if isinstance(event, events.LauncherStarted) and self._stopping:
@@ -347,7 +356,7 @@ class Following:
 
     def _stop(self) -> None:
         """End the launcher; where that fails, the cleanup ends the job."""
-        self._stopping, self._end_by = True, _NEVER
+        self._stopping, self._end_by, self._tell_by = True, _NEVER, _NEVER
         try:
             stop.terminate_launcher(self.transports[self.plan.primary], self.plan.job_folder)
         except NodeError as error:
@@ -361,7 +370,7 @@ class Following:
         Once a rank failed, the ranks on all nodes are ended at once, unless the launcher does so.
         """
         plan = self.plan
-        self._start_by = _NEVER
+        self._start_by = self._tell_by = _NEVER
         spreads_failure = LAUNCHERS[plan.launcher_kind].traits.spreads_failure
         if failed and not (self._ranks_ended or spreads_failure):
             self._ranks_ended = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -231,8 +232,9 @@ class LaunchPlan(Job, kw_only=True):
     def script_words(self) -> str:
         """Which script runs, and where it comes from."""
         if source := self.request.script_source:
-            return f"script: {self.script}, copied from {source} on the control machine"
-        return f"script: {self.script}, found under code.path on the nodes"
+            return f"script: {self.script.name} copied from {source} on the control machine"
+        name = os.path.relpath(self.script, self.workdir)
+        return f"script: {name} from code.path {self.workdir} on the nodes"
 
     @property
     def script_json(self) -> dict[str, str | None]:

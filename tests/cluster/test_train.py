@@ -115,9 +115,22 @@ def test_a_path_means_this_file_though_the_nodes_have_one_of_its_name(operator: 
     assert len(re.findall(r"lab-\d:\d+ \| from here\n", ended.err)) == 16
     copied = f"{BASE}/jobs/{ended.json['job_id']}/code/main.py"
     assert ended.json["script"] == {"path": copied, "copied_from": str(here)}
-    assert f"\nscript: {copied}, copied from {here} on the control machine\n" in ended.err
+    assert f"\nscript: main.py copied from {here} on the control machine\n" in ended.err
     assert f"copied from {here} on the control machine\n" in planned[0]
-    assert "\nscript: /workspace/little_demo/main.py, found under code.path" in planned[1]
+    assert "\nscript: main.py from code.path /workspace/little_demo on the nodes\n" in planned[1]
+
+
+def test_fold_shows_equal_lines_of_all_ranks_once(operator: Operator) -> None:
+    script(
+        operator, "import os\nprint('step 1', flush=True)\nprint(os.environ['RANK'])", "alike.py"
+    )
+    ended = operator.call("train", "alike.py", "--fold", exits=0)
+    assert "lab-[1-2]:[0-15] | step 1" in ended.out.splitlines()
+    assert {f"lab-{1 + rank // 8}:{rank} | {rank}" for rank in range(16)} < {
+        *ended.out.splitlines()
+    }
+    log = max(operator.lab.directory.glob(".ascendboot/runs/*-train-*/rank.9.log"))
+    assert log.read_text() == "step 1\n9\n"
 
 
 _LISTENERS = """\

@@ -317,7 +317,10 @@ def test_a_launcher_that_starts_no_rank(cluster: LocalCluster) -> None:
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")
         (folder / name).chmod(0o755)
     plan = cluster.job("print('never')", mpirun=folder / "mpirun")
-    report = cluster.run(plan, Screenful(), limits=Timeouts(start_s=0.5))
+    said: list[str] = []
+    limits = Timeouts(start_s=0.5, told_s=0.2)
+    report = cluster.run(plan, Screenful(), limits=limits, warn=said.append)
+    assert said == ["ranks 0/2 up after 0.2 s; still waiting for ranks 0-1 on lab-1"]
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
     assert report.message.startswith(f"lab-1: could not start ranks 0-1 of job {plan.job_id} ")
     assert not processes_of(plan.job_id)

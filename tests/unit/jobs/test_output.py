@@ -19,6 +19,7 @@ from ascendboot.jobs.output import (
     MAX_BAR,
     MAX_LINE,
     ROOM,
+    Folded,
     Lines,
     LogCopy,
     OutputWriter,
@@ -283,6 +284,59 @@ def test_how_long_a_log_was_at_a_moment() -> None:
     marks = b"10.5 0 0 0\n15.5 70 0 0\ndamaged\n20.5 90 5 70\n25.5 9"
     assert [size_at(marks, at) for at in (3.0, 10.5, 17.0, 20.5, 99.0)] == [0, 0, 70, 90, 90]
     assert size_at(b"", 3.0) is None
+
+
+A, B, C = b"lab-1:0 | ", b"lab-1:1 | ", b"lab-2:2 | "
+FOLDED = {
+    "all ranks": ([A + b"x", B + b"x", C + b"x"], [b"lab-[1-2]:[0-2] | x"]),
+    "some": ([A + b"x", C + b"y", B + b"x"], [b"lab-1:[0-1] | x", C + b"y"]),
+    "twice": (
+        [A + b"x", A + b"x", B + b"x", C + b"x", B + b"x"],
+        [b"lab-[1-2]:[0-2] | x", b"lab-1:[0-1] | x"],
+    ),
+    "order of a rank": (
+        [A + b"1", A + b"2", B + b"2", B + b"1"],
+        [A + b"1", b"lab-1:[0-1] | 2", B + b"1"],
+    ),
+    "no label": ([b"x", b"x", A + b"x"], [b"x", b"x", A + b"x"]),
+}
+
+
+@pytest.mark.parametrize(("lines", "shown"), FOLDED.values(), ids=FOLDED)
+def test_equal_lines_of_ranks_are_shown_once(lines: list[bytes], shown: list[bytes]) -> None:
+    blocks: list[bytes] = []
+    folded = Folded(blocks.append, 3, window_s=60.0)
+    for line in lines:
+        folded(line + b"\n")
+    folded.close()
+    assert b"".join(blocks).splitlines() == shown
+
+
+def test_a_line_waits_for_its_like_no_longer_than_the_window() -> None:
+    seen = threading.Event()
+    folded = Folded(lambda _block: seen.set(), 2, window_s=0.1)
+    folded(A + b"x\n")
+    assert seen.wait(10)
+    folded.close()
+
+
+@given(st.lists(st.tuples(st.sampled_from([A, B, C]), st.sampled_from([b"1", b"2"])), max_size=30))
+def test_folding_keeps_every_line_of_a_rank_in_its_order(lines: list[tuple[bytes, bytes]]) -> None:
+    blocks: list[bytes] = []
+    folded = Folded(blocks.append, 3, window_s=60.0)
+    folded(b"".join(who + text + b"\n" for who, text in lines))
+    folded.close()
+    shown = b"".join(blocks).decode().splitlines()
+    for rank, who in enumerate((A, B, C)):
+        mine = [line.partition(" | ") for line in shown]
+        kept = [text for label, _, text in mine if rank in ranks_in(label)]
+        assert kept == [text.decode() for each, text in lines if each == who]
+
+
+def ranks_in(label: str) -> set[int]:
+    numbers = label.rpartition(":")[2].strip("[]")
+    spans = [part.partition("-") for part in numbers.split(",")]
+    return {n for first, _, last in spans for n in range(int(first), int(last or first) + 1)}
 
 
 def _has_holes(folder: Path) -> bool:

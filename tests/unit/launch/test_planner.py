@@ -98,7 +98,7 @@ def test_a_script_of_the_control_machine_is_copied_to_every_node() -> None:
     copies = [(n, f) for n, f in made.files if f.path == code / "main.py"]
     assert [(n, f.content) for n, f in copies] == [("a-1", b"print()"), ("a-2", b"print()")]
     assert (made.script, made.workdir) == (code / "main.py", code)
-    words = f"script: {code}/main.py, copied from {source} on the control machine"
+    words = f"script: main.py copied from {source} on the control machine"
     assert words in made.describe().splitlines()
     assert made.to_json()["script"] == {"path": f"{code}/main.py", "copied_from": source}
 
@@ -124,7 +124,7 @@ def test_describe() -> None:
             "job job-1: 4 ranks on 2 nodes",
             "  a-1: ranks 0-1 on devices 4,5",
             "  a-2: ranks 2-3 on devices 0,1",
-            "script: /workspace/main.py, found under code.path on the nodes",
+            "script: main.py from code.path /workspace on the nodes",
             "files:",
             f"  a-1: {BASE}/jobs/job-1/ranks ({sizes[0]} bytes, mode 0644)",
             f"  a-2: {BASE}/jobs/job-1/ranks ({sizes[1]} bytes, mode 0644)",
