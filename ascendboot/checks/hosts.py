@@ -63,7 +63,7 @@ def left_findings(left: Iterable[Node]) -> finding.Findings:
             f"this node ({node.address}) left the inventory, but the cluster's sshd, its keys "
             "and its login are still there, and the other nodes trust its keys"
         )
-        remedy = f"Run reset --node {node.name}; if the server is gone for good, with --forget"
+        remedy = f"Run remove {node.name}; if the server is gone for good, with --forget"
         yield finding.warning("node-left", (node.name,), text, remedy)
 
 

@@ -24,6 +24,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "init": "init",
         **dict.fromkeys(("setup", "check", "adopt"), "setup"),
         "reset": "reset",
+        "remove": "reset",
     },
     "Run jobs": {
         "train": "train",

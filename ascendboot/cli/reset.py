@@ -65,11 +65,67 @@ def reset(
     Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong
     usage, 4 a node is unreachable, 130 interrupted.
     """
+    flags = {"npu_network": npu_network, "plan": plan, "yes": yes, "break_lock": break_lock}
+    _take_back(call, "reset", node, forget=forget, **flags)
+
+
+@cluster_verb(
+    positional=["node"],
+    help={
+        "node": "The node, in the inventory or removed from it",
+        "forget": "Do not connect to the node, only replace the keys of the others",
+        "npu-network": "Also set the network of its NPUs as it was before setup",
+        "plan": "Show what would be removed; change nothing",
+        "yes": "Do not ask; required with --json and without a terminal",
+        "break-lock": BREAK_LOCK_HELP,
+    },
+)
+def remove(
+    call: Call,
+    *,
+    node: str,
+    forget: bool = False,
+    npu_network: bool = False,
+    plan: bool = False,
+    yes: bool = False,
+    break_lock: bool = False,
+) -> None:
+    """Remove a node from the cluster: reset it, and give the others new keys.
+
+    Then neither side can log in to the other. If the node is unreachable, the
+    others get new keys all the same; setup and check name the node until
+    remove reaches it, or until --forget. The inventory stays as it is: remove
+    the node from it, before or after.
+
+    Examples:
+      invoke remove atlas-3 --plan    preview; changes nothing
+      invoke remove atlas-3 --forget  the server is gone for good
+
+    Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong
+    usage, 4 a node is unreachable, 130 interrupted.
+    """
+    flags = {"npu_network": npu_network, "plan": plan, "yes": yes, "break_lock": break_lock}
+    _take_back(call, "remove", node, forget=forget, **flags)
+
+
+def _take_back(
+    call: Call,
+    verb: str,
+    node: str | None,
+    *,
+    forget: bool,
+    npu_network: bool,
+    plan: bool,
+    yes: bool,
+    break_lock: bool,
+) -> None:
     path, cluster, state, screen = call.path, call.cluster(), call.state, call.screen
-    left = left_nodes(state, cluster)
-    target = _target(cluster, left, node, forget=forget)
-    run = state.new_run("reset", hidden=cluster.secrets)
-    agreed = partial(_agreed, screen, yes=yes, can_ask=not call.json)
+    left, removes = left_nodes(state, cluster), verb == "remove"
+    gone = {each.name for each in left}
+    target = _target(verb, cluster, left, node, forget=forget)
+    rest = _without(call.cluster(with_own_table=True), node) if removes or node in gone else None
+    run = state.new_run(verb, hidden=cluster.secrets)
+    agreed = partial(_agreed, verb, screen, yes=yes, can_ask=not call.json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
     walked = partial(_reset, plan=plan, break_lock=break_lock, restores=npu_network)
     opened = partial(
@@ -84,27 +140,61 @@ def reset(
             report = walked(session, target, here, screen, agreed)
     elif not plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
-    if node in {each.name for each in left} and report.exit_code == 0 and not plan:
-        with opened(call.cluster(with_own_table=True)) as session:
-            report = _distrust(session, screen, path, node, report, break_lock=break_lock)
-    if report.count(Outcome.UNREACHABLE) and target.primary in left:
+    is_lost, done = report.count(Outcome.UNREACHABLE) > 0, "nothing was changed"
+    if rest and (report.exit_code == 0 or (removes and is_lost)):
+        others = fold(each.name for each in rest.nodes)
+        if plan:
+            screen.say(f"Then {others} would get new keys, and no longer accept those of {node}")
+        else:
+            if is_lost:
+                agreed(f"{node} is unreachable. Replace the keys of {others} all the same?", ())
+            with opened(rest) as session:
+                report = _distrust(session, screen, path, node, report, break_lock=break_lock)
+            if not report.count(Outcome.FAILED, Outcome.BLOCKED):
+                done = f"all is still on it, but {others} no longer accept its keys"
+            if node not in gone:
+                screen.say(f"Next: remove {node} from {cluster.source}, or setup includes it again")
+    if is_lost and node:
+        again = f"{verb} {'' if removes else '--node '}{node}"
         screen.error(
-            f"{node}: nothing was changed; if the server is gone for good: reset --node {node} "
-            "--forget, which makes the other nodes distrust it"
+            f"{node}: unreachable: {done}; when it is back: {again}; if the server is gone for "
+            f"good: remove {node} --forget"
         )
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)
     call.end(report.exit_code, report.to_json())
 
 
-def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool) -> Cluster:
+def _without(cluster: Cluster, name: str | None) -> Cluster:
+    """The cluster of the other nodes.
+
+    Raises:
+        UsageError: there can be none.
+    """
+    if name not in {node.name for node in cluster.nodes}:
+        return cluster
+    if name == cluster.primary_name or cluster.own_table:
+        why = "it is the primary, which logs in to the others: state another `primary`"
+        if name != cluster.primary_name:
+            why = "resources.file has its devices: remove it from the table and the inventory"
+        raise UsageError(
+            f"remove: could not remove {name}: {why} and run setup; reset --node {name} only "
+            "takes back what is on it"
+        )
+    nodes = tuple(node for node in cluster.nodes if node.name != name)
+    return replace(cluster, nodes=nodes, standby=tuple(n for n in cluster.standby if n != name))
+
+
+def _target(
+    verb: str, cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool
+) -> Cluster:
     """Select the nodes to reset: all of the inventory and removed ones, or one.
 
     Raises:
         UsageError: there is no such node, or it cannot be forgotten.
     """
     cluster = replace(cluster, own_table=None, nodes=(*cluster.nodes, *left))
-    if forget and name not in {node.name for node in left}:
+    if forget and verb == "reset" and name not in {node.name for node in left}:
         raise UsageError(
             f"reset: could not forget {name or 'a node'}: --forget is for a node that left the "
             f"inventory; these did: {', '.join(node.name for node in left) or 'none'}; name one "
@@ -115,7 +205,7 @@ def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget:
     nodes = tuple(node for node in cluster.nodes if node.name == name)
     if not nodes:
         raise UsageError(
-            f"reset: could not reset {name}: {cluster.source} has no such node, and none of "
+            f"{verb}: could not {verb} {name}: {cluster.source} has no such node, and none of "
             f"this name was set up from here; known are {fold([n.name for n in cluster.nodes])}"
         )
     return replace(cluster, nodes=nodes, primary_name=name)
@@ -157,7 +247,13 @@ def _reset(
 
 
 def _distrust(
-    session: Session, screen: Screen, path: Path, left: str, report: Report, *, break_lock: bool
+    session: Session,
+    screen: Screen,
+    path: Path,
+    left: str | None,
+    report: Report,
+    *,
+    break_lock: bool,
 ) -> Report:
     """Replace the keys of the remaining nodes, then forget the removed node."""
     rekeyed = walk_setup(
@@ -172,7 +268,7 @@ def _distrust(
 
 
 def _agreed(
-    screen: Screen, question: str, lines: Sequence[str], *, yes: bool, can_ask: bool
+    verb: str, screen: Screen, question: str, lines: Sequence[str], *, yes: bool, can_ask: bool
 ) -> None:
     """Show the lines and ask, unless --yes is set.
 
@@ -184,7 +280,9 @@ def _agreed(
         return
     if not (can_ask and sys.stdin.isatty()):
         seen = "there is no terminal" if can_ask else "--json is set"
-        raise UsageError(f"reset: could not ask for confirmation: {seen}; see --plan, or use --yes")
+        raise UsageError(
+            f"{verb}: could not ask for confirmation: {seen}; see --plan, or use --yes"
+        )
     for line in lines:
         screen.say(line)
     if not screen.agrees(question):

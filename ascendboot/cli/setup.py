@@ -304,7 +304,7 @@ def _survey(
             control=_control_of(session, ca, creates=locks is not None),
             take_over=take_over,
             rekeys=rekeys,
-            left=left_nodes(state, cluster),
+            left=() if rekeys else left_nodes(state, cluster),
         )
         try:
             yield survey

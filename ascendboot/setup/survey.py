@@ -283,7 +283,7 @@ class Survey(Value, kw_only=True):
             *host_checks.left_findings(self.left),
         ]
         affected = {*facts.installed} if self.rekeys else {*elsewhere} if self.take_over else set()
-        flag = "reset --node" if self.rekeys else "the takeover"
+        flag = "removing a node" if self.rekeys else "the takeover"
         why = f"{flag} would replace the keys that it uses"
         jobs = self._jobs_on(affected, sides)
         return [*findings, *host_checks.job_findings("job-needs-keys", jobs, why)]

@@ -123,3 +123,22 @@ def test_a_shell_has_the_terminal_and_its_exit_code(operator: Operator) -> None:
         timer.cancel()
     assert process.returncode == 7, seen
     assert b"lab-2\r\n33 111\r\n" in seen
+
+
+def test_a_node_is_removed_and_the_job_needs_no_setup(operator: Operator) -> None:
+    primary = operator.call("remove", "lab-1", "--yes", exits=2)
+    assert primary.err.startswith("remove: could not remove lab-1: it is the primary, which logs")
+    planned = operator.call("remove", "lab-3", "--plan", exits=0)
+    assert "Then lab-[1-2] would get new keys, and no longer accept those of lab-3\n" in planned.out
+    with operator.fault("lab-3", "no-sshd"):
+        lost = operator.call("remove", "lab-3", "--yes", "--json", exits=4)
+        assert {node for node, *_ in lost.outcomes("changed")} == {"lab-1", "lab-2"}
+        assert "lab-3: unreachable: all is still on it, but lab-[1-2] no longer" in lost.err
+    done = operator.call("remove", "lab-3", "--yes", "--json", exits=0)
+    assert ("lab-3", "sshd", "changed") in done.outcomes("changed")
+    document = operator.document()
+    del document["nodes"]["lab-3"]
+    two = operator.inventory("two.yaml", document)
+    assert len(operator.call("train", "shows.py", inventory=two, exits=0).out.splitlines()) == 8
+    left = operator.call("remove", "lab-3", "--yes", inventory=two, exits=2)
+    assert left.err.startswith("remove: could not remove lab-3: ")

@@ -351,7 +351,7 @@ def left_the_inventory(operator: Operator, trust: str) -> Path:
         ended = operator.call(verb, "--json", inventory=two, exits=0)
         named = [r for r in ended.json["results"] if r["step"] == "node-left"]
         assert [(r["node"], r["level"]) for r in named] == [("lab-3", "warning")]
-        assert "reset --node lab-3" in named[0]["detail"]
+        assert "remove lab-3" in named[0]["detail"]
     return two
 
 
@@ -388,7 +388,7 @@ def test_hostile_7_a_node_that_left_and_is_gone_is_forgotten(operator: Operator)
     with operator.fault("lab-3", "no-sshd"):
         gone = operator.call("reset", "--node", "lab-3", *flags)
         assert (gone.code, gone.outcomes("changed")) == (4, [])
-        assert "reset --node lab-3 --forget" in gone.err
+        assert "remove lab-3 --forget" in gone.err
         operator.call("reset", "--node", "lab-3", "--forget", *flags, exits=0)
     assert_no_trust(operator)
     operator.call("reset", "--node", "lab-3", *flags, exits=2)
