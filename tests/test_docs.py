@@ -116,6 +116,19 @@ def test_every_row_of_a_guide_has_a_test_or_a_reason(name: str) -> None:
     assert [cell for cell in shown if not proof.match(cell) and "](" not in cell] == []
 
 
+def test_each_of_the_25_features_beside_other_tools_is_there_and_has_a_test() -> None:
+    page = (ROOT / "docs/reference/comparison.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
+    features, tests = (
+        [row for row in rows if ("::" in row[1]) is proof] for proof in (False, True)
+    )
+    numbers = [str(number) for number in range(1, 26)]
+    assert ([n for n, _ in features], [n for n, _ in tests]) == (numbers, numbers)
+    cells = [row.split(" | ") for _, row in features]
+    assert [c for c in cells if len(c) != 7 or not c[1].startswith("yes")] == []
+    assert {word for c in cells for word in c[2:]} == {"yes", "no", "partly", "\u2013"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
