@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
+from io import TextIOWrapper
 from itertools import groupby
 from typing import Any, Final
 
@@ -196,11 +197,9 @@ class CarefulProgram(Program):
         context, words = error.context, str(error).rstrip("!")
         verb = context.name if context else None
         remedy = f"{self._own_name} help {f'{verb} shows its flags' if verb else 'shows all verbs'}"
-        if missing := context.missing_positional_args if context else []:
-            words = " and ".join(f"no {argument.name}" for argument in missing)
+        if context and "did not receive" in words:
+            words = " and ".join(f"no {each.name}" for each in context.missing_positional_args)
             remedy = f"usage: {self._usage(str(verb))}"
-        elif valueless := re.match(r"Flag <Argument: ([\w-]+)", words):
-            words = f"{to_flag(valueless[1])}: has no value"
         elif unknown := re.fullmatch(r"No idea what ['\"](.*)['\"] is", words):
             known = context.flags if context and verb else self.collection.task_names
             near = get_close_matches(unknown[1], known, 1)
@@ -303,13 +302,26 @@ class _Parser(Parser):
     def parse_argv(self, argv: list[str]) -> ParseResult:
         if not argv or argv[0] not in self.contexts:
             return super().parse_argv(argv)
-        context, bare = self.contexts[argv[0]], self.bare.get(argv[0])
-        words, given, waits = argv[:1], [], False
+        context = self.contexts[argv[0]]
+        words, given = self._with_bare(context, argv[1:])
+        for flag in given:
+            if flag.kind is not list and given.count(flag) > 1:
+                raise ParseError(f"{to_flag(str(flag.name))}: given more than once", context)
+        return super().parse_argv([argv[0], *words])
+
+    def _with_bare(
+        self, context: ParserContext, argv: Sequence[str]
+    ) -> tuple[list[str], list[Argument]]:
+        """Return the words of a verb with all flags, and which flags these are."""
+        bare, words = self.bare.get(str(context.name)), list[str]()
+        given, waits = list[Argument](), False
         needed = len(context.positional_args)
-        for word in argv[1:]:
+        for word in argv:
             name = word.partition("=")[0]
             name = context.inverse_flags.get(name, name)
             if name in context.flags:
+                if waits:
+                    break
                 given.append(context.flags[name])
                 waits = given[-1].takes_value and not given[-1].optional and "=" not in word
             elif waits:
@@ -320,10 +332,9 @@ class _Parser(Parser):
                 given.append(context.flags[to_flag(bare)])
                 words.append(to_flag(bare))
             words.append(word)
-        for flag in given:
-            if flag.kind is not list and given.count(flag) > 1:
-                raise ParseError(f"{to_flag(str(flag.name))}: given more than once", context)
-        return super().parse_argv(words)
+        if waits:  # Invoke takes a flag of a list without a value for one that is not given
+            raise ParseError(f"{to_flag(str(given[-1].name))}: has no value", context)
+        return words, given
 
 
 _NARROW: Final = 60
@@ -449,6 +460,8 @@ def prepare(words: Sequence[str]) -> None:
     own = words[: words.index("--")] if "--" in words else words
     if not words or words[0].partition("=")[0] in _ONLY_TELL or {"--help", "-h"} & set(own):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")
 
 
 def namespace(words: Sequence[str] = ()) -> Collection:

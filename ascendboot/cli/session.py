@@ -117,9 +117,11 @@ class Session(Struct, dict=True):
         over = threading.Event()
         arguments = (session.waits, screen, over)
         threading.Thread(target=_report_waits, args=arguments, name="waits", daemon=True).start()
+        was_refused = False
         try:
             yield session
         except AscendbootError as error:
+            was_refused = isinstance(error, UsageError)
             error.args = tuple(masked_json(error.args, run.secrets))
             raise
         finally:
@@ -130,6 +132,9 @@ class Session(Struct, dict=True):
             logger.removeHandler(handler)
             with suppress(OSError):
                 handler.close()
+                if was_refused and not session.hosts:  # nothing was done
+                    (run.folder / "run.log").unlink()
+                    run.folder.rmdir()
 
     @property
     def accepted(self) -> list[dict[str, str]]:

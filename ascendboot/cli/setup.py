@@ -156,7 +156,7 @@ def check(
     operation: str = "all_reduce",
     sizes: str = "8K-256M",
     floor: str = "",
-    nodes: str = "",
+    nodes: str | None = None,
     devices: str = "",
     advise: bool = False,
 ) -> None:
@@ -182,8 +182,8 @@ def check(
     if level not in LEVELS:
         raise UsageError(f'check: no level "{level}"; there are {", ".join(LEVELS)}')
     screen, cluster = call.screen, call.cluster(with_own_table=True)
-    flags = {"operation": operation, "sizes": sizes, "floor": floor, "nodes": nodes}
-    wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, devices=devices)
+    flags = {"operation": operation, "sizes": sizes, "floor": floor, "devices": devices}
+    wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, nodes=nodes)
     parts = (
         ("Measure devices and pairs of nodes", "node-check", level == "full", check_nodes),
         ("Check communication between ranks", "collective", collective, check_collective),

@@ -247,6 +247,7 @@ def _run_order(call: Call, order: Order) -> None:
         raise UsageError("--on-event, --metrics: are only for supervised jobs; add --supervise")
     own_entries(Path(OWN_ENTRIES))  # an invalid file must not spoil the diagnosis at the end
     cluster = call.cluster(with_own_table=True)
+    chosen = _chosen(cluster, order.nodes)
     record = setup_record_of(call.state, cluster)
     if record is None:
         raise LaunchError(
@@ -256,7 +257,7 @@ def _run_order(call: Call, order: Order) -> None:
     if outdated := record.why_outdated(cluster):
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
     stated = cluster.with_leaves(record.leaves)
-    cluster, part = _of_order(stated, record, order, call.path)
+    cluster, part = _of_order(stated, record, order, chosen, call.path)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     if cluster.is_for_torch and not stated.is_for_torch:
         screen.say(_NO_TORCH, "yellow")
@@ -278,15 +279,28 @@ def _run_order(call: Call, order: Order) -> None:
 
 
 def _variables(stated: Sequence[str]) -> dict[str, str]:
-    if not stated and "--env" in sys.argv[: [*sys.argv, "--"].index("--")]:
-        raise UsageError("--env: has no value; state NAME=VALUE")
     if bad := [each for each in stated if "=" not in each]:
         raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
     return dict(each.split("=", 1) for each in stated)
 
 
+def _chosen(cluster: Cluster, nodes: str | None) -> list[str]:
+    """The names that --nodes selects, first the node that starts the job; none: all nodes.
+
+    Raises:
+        UsageError: there is no such node, or none that can start a job.
+    """
+    names = [] if nodes is None else [node.name for node in cluster.chosen(nodes)]
+    heads = [node.name for node in cluster.heads]
+    first = [name for name in heads if name in names][:1]
+    if names and not first:
+        words = f"none of them can start a job; name one of {', '.join(heads)}, too"
+        raise UsageError(f"--nodes: {words}")
+    return list(dict.fromkeys((*first, *names)))
+
+
 def _of_order(
-    cluster: Cluster, record: SetupRecord, order: Order, inventory: Path
+    cluster: Cluster, record: SetupRecord, order: Order, chosen: Sequence[str], inventory: Path
 ) -> tuple[Cluster, SetupRecord]:
     """The nodes, devices and launcher of the flags as a cluster, with the variables of --env.
 
@@ -298,13 +312,8 @@ def _of_order(
         if cluster.is_secret(name, value):
             raise UsageError(f"--env: {name} is a secret, which everybody can read in a command")
         _check_with(inventory, f"--env: {name}", {"env": {name: value}})
-    if order.nodes is not None:
-        names = [node.name for node in cluster.chosen(order.nodes)]
-        heads = [node.name for node in cluster.heads]
-        if not (first := next((name for name in heads if name in names), None)):
-            words = f"none of them can start a job; name one of {', '.join(heads)}, too"
-            raise UsageError(f"--nodes: {words}")
-        cluster, record = record.part_of(cluster, list(dict.fromkeys((first, *names))))
+    if chosen:
+        cluster, record = record.part_of(cluster, chosen)
     if order.devices:
         record = _on_devices(cluster, record, order.devices)
     if order.launcher not in (None, record.launcher.kind):

@@ -49,7 +49,7 @@ class HcclPlan(Value):
         operation: str,
         sizes: str,
         floor: str,
-        nodes: str,
+        nodes: str | None,
         devices: str,
     ) -> HcclPlan:
         """The values of the flags; `known` are the nodes of the inventory, none without a test.
@@ -66,7 +66,7 @@ class HcclPlan(Value):
             wrong = f'--sizes is "{sizes}"; it is from 4 to 16G bytes, as 8K-256M or 64M'
         elif floor and not _RATE.fullmatch(floor):
             wrong = f'--floor is "{floor}"; it is a bandwidth in GB/s, as 20'
-        elif (floor or nodes or devices) and not known:
+        elif (floor or nodes is not None or devices) and not known:
             wrong = "--floor, --nodes and --devices belong to --hccl-test; add it"
         if wrong:
             raise UsageError(f"check: {wrong}")
@@ -74,7 +74,7 @@ class HcclPlan(Value):
             ids = frozenset(expand_list(devices and f"[{devices}]"))
         except ValueError as error:
             raise UsageError(f"check: --devices: {error}") from error
-        names = names_among("check: --nodes", nodes, known) if nodes else ()
+        names = names_among("check: --nodes", nodes, known) if nodes is not None else ()
         return cls(operation, numbers[0], numbers[-1], float(floor) if floor else None, names, ids)
 
 

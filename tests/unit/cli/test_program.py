@@ -454,6 +454,8 @@ _DASHES = "put words of a script or command after --: train main.py -- --steps 1
             "train main.py --node 3",
             f"train: --node: no such flag; did you mean --nodes? Or {_DASHES}",
         ),
+        ("train main.py --env", "train: --env: has no value; ascendboot help train shows"),
+        ("train main.py --env --plan", "train: --env: has no value; ascendboot help train shows"),
         ("train main.py --elastic", "train: --elastic: has no value; ascendboot help train shows"),
         ("train --skip-checks main.py", "'main.py' is ambiguous when given after an "),
         ("exec ls", "exec: ls: one word too many; put words of a script or command after --: exec"),

@@ -28,7 +28,13 @@ from tests.unit.launch.request import REQUEST, TORCHRUN
 
 PROGRAM = installed_templates() / "scripts/hccl_test.py"
 program = runpy.run_path(str(PROGRAM))
-FLAGS = {"operation": "all_reduce", "sizes": "8K-64M", "floor": "", "nodes": "", "devices": ""}
+FLAGS: dict[str, Any] = {
+    "operation": "all_reduce",
+    "sizes": "8K-64M",
+    "floor": "",
+    "nodes": None,
+    "devices": "",
+}
 HEADER = "data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:"
 GIB = 1 << 30
 
