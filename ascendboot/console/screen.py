@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from functools import partial
 
 from ascendboot.console import streams
 from ascendboot.model.job import FirstFailure, JobReport
-from ascendboot.model.names import counted, fold
+from ascendboot.model.names import counted, fold, runs
 from ascendboot.model.report import Outcome, Report, StepResult
 from ascendboot.value import replace
 
@@ -19,6 +20,9 @@ _SHOWN_BY_DETAIL = {
     *("collective", "node-check"),
 }
 """Phases without desired state, where the detail is clearer than the step's name."""
+
+
+_NUMBER, _DEVICE = re.compile(r"\d+"), re.compile(r"\bdevice (\d+)")
 
 
 def folded(
@@ -36,11 +40,23 @@ def folded(
         first = group[0]
         return order.index(first.outcome), not first.is_warning, len({r.node for r in group})
 
-    found = []
+    alike: dict[tuple[object, ...], list[tuple[str, StepResult]]] = defaultdict(list)
     for group in sorted(groups.values(), key=rank):
         nodes = fold({r.node for r in group})
-        found.append((nodes, replace(group[0], detail=_own_words(group[0], nodes))))
-    return found
+        row = replace(group[0], detail=_own_words(group[0], nodes))
+        is_of_device = row.cause and _DEVICE.search(row.detail)
+        shape = _NUMBER.sub("#", row.detail) if is_of_device else row.detail
+        alike[nodes, row.outcome, row.step, row.diff, shape].append((nodes, row))
+    return [_of_devices(rows) for rows in alike.values()]
+
+
+def _of_devices(rows: list[tuple[str, StepResult]]) -> tuple[str, StepResult]:
+    """One row for those of a node that differ only in the numbers of a device."""
+    (nodes, first), *others = rows
+    if not others:
+        return nodes, first
+    ids = runs(int(_DEVICE.findall(row.detail)[0]) for _, row in others)
+    return nodes, replace(first, detail=f"{first.detail} Likewise device {ids}.")
 
 
 def _satisfied_together(results: Iterable[StepResult]) -> list[StepResult]:

@@ -178,6 +178,15 @@ def test_a_warning_is_labelled_and_follows_errors(capsys: pytest.CaptureFixture[
     ]
 
 
+def test_equal_findings_on_devices_of_a_node_share_a_row() -> None:
+    words = [f"device {i} has IP 10.0.0.{i}" for i in range(8)]
+    found = [r for text in words for r in finding("warning", Outcome.OK, "a1", detail=text)]
+    hot = finding("warning", Outcome.OK, "a1", detail="device 9 is hot")
+    rows = folded([replace(each, step="conf") for each in (*found, *hot)])
+    first = "device 0 has IP 10.0.0.0 Likewise device 1-7."
+    assert [row.detail for _, row in rows] == [first, "device 9 is hot"]
+
+
 def test_a_check_ends_with_the_number_of_distinct_findings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
