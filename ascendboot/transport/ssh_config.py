@@ -29,7 +29,8 @@ def configured(node: Node) -> Node:
     ssh, address = node.ssh, node.address
     own = [] if "user" in ssh.unstated else ["-l", ssh.user]
     own += [] if "port" in ssh.unstated else ["-p", str(ssh.port)]
-    defaults, said = _options("/dev/null", address, ()), _options(file, address, tuple(own))
+    # The defaults are the same for all hosts, but the name; one process per node is enough.
+    defaults, said = _options("/dev/null", "localhost", ()), _options(file, address, tuple(own))
     stated = {key: values for key, values in said.items() if values != defaults.get(key)}
     first = {key: values[0] for key, values in stated.items() if values[0] != "none"}
     if "proxycommand" in first and ssh.jump is None:
