@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.console.screen import Screen
-from ascendboot.console.streams import legible_lines
+from ascendboot.console.streams import has_reader, legible_lines
 from ascendboot.jobs.output import RankOutput
 
 
@@ -120,3 +120,11 @@ def test_output_for_another_program_is_unchanged(capfdbinary: pytest.CaptureFixt
     document = capfdbinary.readouterr().out.decode()
     assert json.loads(document) == {"x": HOSTILE_WORDS}
     assert set(document) & set(HOSTILE) == set()
+
+
+def test_a_pipe_without_a_reader_is_noticed() -> None:
+    reads, writes = os.pipe()
+    with os.fdopen(writes, "w") as stream:
+        assert has_reader(stream)
+        os.close(reads)
+        assert not has_reader(stream)
