@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.errors import UsageError
+from ascendboot.errors import NodeError, UsageError
 from ascendboot.lab.cluster import Lab, down, status_of
 from tests.cluster.operating import PROGRAM, Operator, ascendboot, heal
 
@@ -42,6 +42,8 @@ def test_it_restarts_with_its_node_and_keeps_its_files(bring_up: BringUp) -> Non
     Operator(lab).inside("lab-1", "echo kept >/root/file")
     lab.fault("lab-1", "node-down")
     assert [node.container for node in status_of(lab)] == ["node down"]
+    with pytest.raises(NodeError, match="could not restart its container: the node is down"):
+        lab.fault("lab-1", "container-restart")
     lab.undo("lab-1", "node-down")
     assert Operator(lab).inside("lab-1", "cat /root/file") == "kept\n"
     Operator(lab).sh("lab-1", "podman stop -t 1 rec-sdk && podman start rec-sdk")
