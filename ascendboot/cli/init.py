@@ -204,10 +204,16 @@ class _Draft(Struct):
             return query(hosts[node.name], {key: facts[key] for key in _FACTS})
 
         options = {"reads": True, "accept_new": accept_new}
-        with call.session("init", cluster, screen=screen, **options) as session:
-            hosts, lost = session.connect_hosts_to_look(cluster.nodes)
-            reached = [node for node in cluster.nodes if node.name in hosts]
-            answers, failed = results_and_errors(reached, answers_of, forks=call.forks)
+        screen.working(f"Query {counted(len(self.nodes), 'node')}")
+        try:
+            with call.session("init", cluster, screen=screen, **options) as session:
+                hosts, lost = session.connect_hosts_to_look(cluster.nodes)
+                reached = [node for node in cluster.nodes if node.name in hosts]
+                answers, failed = results_and_errors(
+                    reached, answers_of, forks=call.forks, watch=screen.progress
+                )
+        finally:
+            screen.rest()
         if not answers:
             raise NodesUnreachableError(*map(str, ({**lost, **failed}).values()), _NOT_WRITTEN)
         notes: dict[str, list[str]] = {}
