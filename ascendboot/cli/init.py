@@ -54,7 +54,7 @@ _HOSTS = "Hosts, such as atlas-[01-16] or root@192.0.2.11 root@192.0.2.12"
     iterable=["host"],
     help={
         "host": "A host; also without the flag: NAME, USER@NAME:PORT or atlas-[01-16]",
-        "from": "Read hosts from a hostfile, ~/.ssh/config or an inventory of Ansible",
+        "from": "A hostfile, ~/.ssh/config or an inventory of Ansible; - for standard input",
         "name": "The name of the cluster. Default: that of its nodes, without numbers",
         "user": "The login name, where a host states none. Default: as with ssh",
         "identity": "The private key, where a host states none. Default: as with ssh",
@@ -105,7 +105,8 @@ def init(
     words = host or ([] if from_ else ask(_HOSTS, "").split())
     if not (words or from_):
         raise UsageError("init: names no host; write init HOST, or init --from FILE")
-    hosts, notes = hosts_of(words, Path(from_).expanduser() if from_ else None)
+    source = Path("/dev/stdin" if from_ == "-" else from_).expanduser()
+    hosts, notes = hosts_of(words, source if from_ else None)
     name = name or ask("Name of the cluster", _stem(hosts))
     path = Path(output or f"{FOLDER}/{name}.yaml")
     if output != "-" and not force and os.path.lexists(path):

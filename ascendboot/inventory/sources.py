@@ -12,7 +12,7 @@ from typing import Any
 
 from ascendboot.errors import UsageError
 from ascendboot.inventory import values
-from ascendboot.inventory.yaml import Raw, Sheet, described, read, read_text
+from ascendboot.inventory.yaml import Mark, Raw, Sheet, described, read, read_text
 from ascendboot.model.names import expand, runs
 from ascendboot.model.secrets import is_secret_name
 from ascendboot.value import Struct, Value, field
@@ -100,6 +100,7 @@ def _hosts(word: str, where: str, keys: Mapping[str, Any] | None = None) -> Iter
 class _Source(Struct):
     """A file of another tool; of Ansible its groups, with hosts, inner groups and variables."""
 
+    file: str = ""
     left_out: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """The places of what is left out, by words that name it and say why."""
     own: dict[str, _Variables] = field(default_factory=dict)
@@ -123,19 +124,20 @@ class _Source(Struct):
 
     def hosts_of(self, path: Path) -> list[Host]:
         """The hosts of a file, whose form its content shows."""
-        file = str(path)
-        numbered = enumerate(read_text(path, file).splitlines(), 1)
+        self.file = file = str(path)
+        whole = read_text(path, file)
+        numbered = enumerate(whole.splitlines(), 1)
         lines = [(f"{file}:{n}", text.strip()) for n, text in numbered]
         lines = [(at, text) for at, text in lines if text[:1] not in ("", "#", ";")]
         texts = [text for _, text in lines]
         if not lines:
             raise UsageError(f"{file}: names no host; {_FORMS}")
         if _YAML.match(texts[0]):
-            found = self.of_yaml(read(path, file=file, has_nulls=True))
+            found = self.of_yaml(read(path, file=file, has_nulls=True, text=whole))
         elif any(map(_SSH_HOST.match, texts)) and any(map(_SSH_OTHER.match, texts)):
             found = [host for line in lines for host in self.of_ssh(*line)]
         elif any(map(_SECTION.fullmatch, texts)) or any("=" in _SLOTS.sub("", t) for t in texts):
-            found = self.of_ini(file, lines)
+            found = self.of_ini(lines)
         else:
             found = [host for line in lines for host in _of_hostfile(*line)]
         for name in ("group_vars", "host_vars"):
@@ -155,7 +157,7 @@ class _Source(Struct):
         elif line.lower().startswith(("include", "match")):
             self.leave_out(at, line, "it may name more hosts; name them as HOST")
 
-    def of_ini(self, file: str, lines: Iterable[tuple[str, str]]) -> list[Host]:
+    def of_ini(self, lines: Iterable[tuple[str, str]]) -> list[Host]:
         name, kind = "ungrouped", "hosts"
         for at, line in lines:
             if match := _SECTION.fullmatch(line):
@@ -176,41 +178,42 @@ class _Source(Struct):
             else:
                 given = [each.partition("=") for each in more]
                 self.add(name, word, at, {key: (value, at) for key, _, value in given})
-        return self.resolved(file)
+        return self.resolved()
 
     def of_yaml(self, sheet: Sheet) -> list[Host]:
         """Also of the JSON that `ansible-inventory --list` writes."""
         for problem in sheet.problems:
             what, _, _ = problem.text.partition(";")
-            self.leave_out(f"{sheet.file}:{problem.line}", problem.path, what)
+            self.leave_out(f"{self.file}:{problem.line}", problem.path, what)
         if "nodes" in sheet.data:
-            raise UsageError(f"{sheet.file}: is an inventory of ascendboot already; {_FORMS}")
-        meta = dict(_items(sheet.data.pop("_meta", None))).get("hostvars")
-        for name, data in sheet.data.items():
-            self.add_group(sheet, (name,), data)
-        for host, data in _items(meta):
-            given = self.variables(sheet, data, "_meta", "hostvars", host)
+            raise UsageError(f"{self.file}: is an inventory of ascendboot already; {_FORMS}")
+        meta, mark = sheet.data.pop("_meta", {}), sheet.mark.keys.pop("_meta", Mark(1))
+        for name, data in _items(sheet.data, sheet.mark):
+            self.add_group(name, data, sheet.mark.at(name))
+        known = dict(_items(meta, mark)).get("hostvars")
+        for host, data in _items(known, mark.at("hostvars")):
+            given = self.variables(data, mark.at("hostvars", host))
             self.own.setdefault(host, {}).update(given)
-        return self.resolved(sheet.file)
+        return self.resolved()
 
-    def add_group(self, sheet: Sheet, place: tuple[str, ...], data: Any) -> None:  # noqa: ANN401
-        name, parts = place[-1], dict(_items(data))
+    def add_group(self, name: str, data: Any, mark: Mark) -> None:  # noqa: ANN401
+        parts = dict(_items(data, mark))
         self.parents[name] |= set()
-        self.shared[name] |= self.variables(sheet, parts.get("vars"), *place, "vars")
-        for word, inner in _items(parts.get("hosts")):
-            where = (*place, "hosts", word)
-            self.add(name, word, _at(sheet, *where), self.variables(sheet, inner, *where))
-        for child, inner in _items(parts.get("children")):
+        self.shared[name] |= self.variables(parts.get("vars"), mark.at("vars"))
+        for word, inner in _items(parts.get("hosts"), mark.at("hosts")):
+            at = mark.at("hosts", word)
+            self.add(name, word, f"{self.file}:{at.line}", self.variables(inner, at))
+        for child, inner in _items(parts.get("children"), mark.at("children")):
             self.parents[child].add(name)
-            self.add_group(sheet, (*place, "children", child), inner)
+            self.add_group(child, inner, mark.at("children", child))
 
-    def variables(self, sheet: Sheet, data: Any, *place: str) -> _Variables:  # noqa: ANN401
+    def variables(self, data: Any, mark: Mark) -> _Variables:  # noqa: ANN401
         found = _Variables()
-        for key, value in _items(data):
-            at = _at(sheet, *place, key)
+        for key, value in _items(data, mark):
+            at = f"{self.file}:{mark.at(key).line}"
             if isinstance(value, (str, int, Raw)):
                 found[key] = (value.text if isinstance(value, Raw) else str(value), at)
-            else:
+            elif value is not None:
                 self.leave_out(at, key, "a list or mapping")
         return found
 
@@ -222,13 +225,15 @@ class _Source(Struct):
             own |= variables
             self.hosts[group].add(host.name)
 
-    def resolved(self, file: str) -> list[Host]:
+    def resolved(self) -> list[Host]:
         """The hosts; their own variables count first, then those of inner groups."""
         try:
             order = [*TopologicalSorter(dict(sorted(self.parents.items()))).static_order()]
         except CycleError as error:
             circle = " > ".join(error.args[1])
-            raise UsageError(f"{file}: groups contain each other: {circle}; remove one") from error
+            raise UsageError(
+                f"{self.file}: groups contain each other: {circle}; remove one"
+            ) from error
         for name in reversed(order):
             for parent in self.parents[name]:
                 self.hosts[parent] |= self.hosts[name]
@@ -242,7 +247,7 @@ class _Source(Struct):
             given = _Variables()
             for variables in (*(self.shared[name] for name in inside), own):
                 given |= variables
-            _, where = given.pop("", ("", file))
+            _, where = given.pop("", ("", self.file))
             if given.get("ansible_connection", ("",))[0] == "local":
                 self.leave_out(where, host, "it is not reached by SSH; state its address")
                 continue
@@ -277,16 +282,12 @@ class _Source(Struct):
                 self.leave_out(at, name)
 
 
-def _items(data: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any YAML
-    """The items of a mapping, or those of a list as keys without a value."""
+def _items(data: Any, mark: Mark) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any YAML
+    """The items of a mapping, also those without a value, or of a list as keys without one."""
     if isinstance(data, dict):
-        yield from data.items()
+        yield from ((key, data.get(key)) for key in mark.keys)
     elif isinstance(data, list):
         yield from ((str(key), None) for key in data)
-
-
-def _at(sheet: Sheet, *place: str) -> str:
-    return f"{sheet.file}:{sheet.mark.at(*place).line}"
 
 
 def _of_hostfile(at: str, line: str) -> Iterator[Host]:

@@ -210,14 +210,21 @@ _NUL = "has the character U+0000, which no name, path or variable can have; remo
 
 
 def read(
-    path: Path, *, file: str, begins: str = "`cluster: NAME` and `nodes:`", has_nulls: bool = False
+    path: Path,
+    *,
+    file: str,
+    begins: str = "`cluster: NAME` and `nodes:`",
+    has_nulls: bool = False,
+    text: str | None = None,
 ) -> Sheet:
     """The file at `path`, called `file` in messages; `has_nulls`: a key may have no value.
+
+    `text` is what was read of it already: a pipe is read only once.
 
     Raises:
         InventoryError: it cannot be read, or is not one mapping.
     """
-    text = read_text(path, file)
+    text = read_text(path, file) if text is None else text
     problems: list[Problem] = []
     root = _compose(text, file, problems)
     if root is None:

@@ -41,6 +41,8 @@ all:
       hosts:
         w1: {ansible_port: "{{ p }}", ansible_ssh_common_args: -o ProxyJump=root@j:22}
         here: {ansible_connection: local}
+        w2:
+    empty:
 """
 DEPLOYER = """\
 [worker]
@@ -62,7 +64,7 @@ def read(text: str) -> tuple[dict[str, Any], list[str]]:
         (INI, OF_INI, [f"f:6: ansible_ssh_pass: {KEPT_OUT}", f"f:7: leaf: {NO_KEY}"]),
         (
             YAML,
-            {"w1": {"address": "w1", "user": "root", "jump": "root@j:22"}},
+            {"w1": {"user": "root", "jump": "root@j:22"}, "w2": {"user": "root"}},
             [
                 (
                     "f:2: all.vars.ansible_password: left out: what begins with ! here means "
