@@ -94,7 +94,7 @@ def obstacles(node: Node, answer: Answer[Engines]) -> Findings:
         remedy = "Start it, or correct `container`"
         if node.creation is not None:
             remedy = "Run setup, which creates it"
-        elif node.ssh.user != "root" and node.engine != "docker":
+        elif node.ssh.user != "root" and node.ssh.sudo == "none" and node.engine != "docker":
             remedy += f", or log in as the user who started it: {OWN_ONLY}"
         text = f"there is no container {name}; {there}"
         yield error("container-absent", (node.name,), text, remedy)

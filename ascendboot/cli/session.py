@@ -333,7 +333,7 @@ class _RunLog(logging.FileHandler):
         """Ignore the error."""
 
 
-def _ask(file: str) -> str | None:
+def _ask(text: str) -> str | None:
     if not sys.stdin.isatty():
         return None
-    return getpass.getpass(f"Passphrase of {legible(file)}: ")
+    return getpass.getpass(f"{legible(text)}: ")

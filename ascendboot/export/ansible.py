@@ -39,6 +39,8 @@ def _variables(node: Node) -> dict[str, object]:
     }
     if ssh.identity:
         variables["ansible_ssh_private_key_file"] = str(Path(ssh.identity).absolute())
+    if ssh.sudo != "none":
+        variables["ansible_become"] = True
     if ssh.jump:
         variables["ansible_ssh_common_args"] = f"-o ProxyJump={shlex.quote(ssh.jump)}"
     if node.container:

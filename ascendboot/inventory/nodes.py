@@ -385,6 +385,7 @@ def _node(sheet: Sheet, draft: Draft, jump: str | None, own_login_name: str | No
             # Absolute: the record of setup must be the same in all working directories.
             identity=str(path_here(identity, sheet.file).absolute()) if identity else None,
             jump=jump,
+            sudo=value("sudo"),
             fingerprint=value("fingerprint"),
             unstated=tuple(key for key in ("user", "port") if value(key) is None),
         ),

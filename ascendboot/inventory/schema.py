@@ -85,6 +85,7 @@ class NodeKeys(Keys):
     port: values.Port | None = None
     identity: values.PathHere | None = None
     jump: values.Jump | None = None
+    sudo: Literal["none", "nopasswd", "ask"] = "none"
     fingerprint: values.Fingerprint | None = None
     container: ContainerValue | None = None
     engine: model.Engine = "auto"

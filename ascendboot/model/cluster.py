@@ -58,6 +58,8 @@ class SshAccess(Value, kw_only=True):
     With several, separated by commas, the last one reaches the node."""
     fingerprint: str | None = None
     """`SHA256:…` of the right host key, as the inventory states it."""
+    sudo: Literal["none", "nopasswd", "ask"] = "none"
+    """Whether everything there runs as root by sudo, and whether it wants a password."""
     files: tuple[str, ...] = ()
     """Private keys that ~/.ssh/config names, in place of the usual ones."""
     only_files: bool = False

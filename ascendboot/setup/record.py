@@ -167,7 +167,7 @@ def digest(cluster: Cluster) -> str:
 def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
     """Without what has its default: a key that a later version adds changes nothing then."""
     if isinstance(value, SshAccess):  # by which keys a login works does not matter
-        return [value.user, value.port]
+        return [value.user, value.port, *([value.sudo] if value.sudo != "none" else ())]
     if isinstance(value, Struct):
         stated = {}
         for each in _fields(type(value)):

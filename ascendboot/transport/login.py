@@ -26,6 +26,7 @@ ERRORS = (paramiko.SSHException, OSError, EOFError)
 
 PASSPHRASE_VARIABLE = "ASCENDBOOT_PASSPHRASE"  # noqa: S105  # the name of a variable
 
+SUDO_VARIABLE = "ASCENDBOOT_SUDO_PASSWORD"
 _DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _CERTIFICATE = "-cert-v01@openssh.com"
 _KINDS = {
@@ -37,7 +38,7 @@ _KINDS = {
 PKey: TypeAlias = paramiko.PKey
 
 Ask: TypeAlias = "Callable[[str], str | None]"
-"""Prompts for the passphrase of a file; None: there is no terminal."""
+"""Prompts for a secret, with this text; None: there is no terminal."""
 
 
 class IdentityError(Exception):
@@ -51,6 +52,7 @@ class KeyFiles:
         self._ask = ask
         self._lock = threading.Lock()
         self._known: dict[str, PKey | IdentityError] = {}
+        self._password: str | None = None
 
     def get(self, file: str) -> PKey:
         """Return the key in `file`.
@@ -69,6 +71,20 @@ class KeyFiles:
             raise found
         return found
 
+    def sudo_password(self) -> str:
+        """Return the password for sudo; prompts once.
+
+        Raises:
+            IdentityError: there is none.
+        """
+        with self._lock:
+            if not self._password:
+                given = os.environ.get(SUDO_VARIABLE) or self._ask("Password for sudo on the nodes")
+                self._password = given or ""
+        if not self._password:
+            raise IdentityError(f"no password was given; set ${SUDO_VARIABLE}, or run it again")
+        return self._password
+
     def _read(self, file: str) -> PKey:
         path = Path(file).expanduser()
         try:
@@ -83,7 +99,7 @@ class KeyFiles:
         try:
             return load_key(content, None)
         except TypeError:
-            passphrase = os.environ.get(PASSPHRASE_VARIABLE) or self._ask(file)
+            passphrase = os.environ.get(PASSPHRASE_VARIABLE) or self._ask(f"Passphrase of {file}")
         except (ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
             raise IdentityError(
                 f"{file}: not a private key that is understood; "

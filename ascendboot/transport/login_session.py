@@ -136,11 +136,16 @@ class Session:
         self.is_expired = True
         self.close()
 
-    def start(self, program: bytes, way: ContainerExec | None) -> None:
-        """Start a script, in a container if there is one; then stdin belongs to its commands."""
+    def start(self, program: bytes, way: ContainerExec | None, password: str | None) -> None:
+        """Start a script, in a container if there is one; then stdin belongs to its commands.
+
+        With a password, which may be empty, it is run by sudo.
+        """
+        line = script.launch_line(program, way, password)
+        program = script.sudo_head(password) + program
         # A login that ends early refuses the rest of the script; its output is still read.
         with suppress(*ERRORS):
-            self._channel.exec_command(script.launch_line(program, way))
+            self._channel.exec_command(line)
             for at in range(0, len(program), _WRITE):
                 self._channel.sendall(program[at : at + _WRITE])
 
@@ -279,6 +284,7 @@ class SshTransport:
         *,
         way: ContainerExec | None = None,
         waits: Waits | None = None,
+        password: str | None = None,
     ) -> None:
         self.node = connection.node.name
         self.executions = 0
@@ -286,6 +292,8 @@ class SshTransport:
         self._connection = connection
         self._on_result = on_result or (lambda _result: None)
         self._way = way
+        self._password = password
+        """Of sudo: None without sudo, empty if it wants none."""
         self._waits = waits or Waits()
         self._has_tried = way is not None
         """Whether it was tried if the server opens a second session."""
@@ -295,7 +303,9 @@ class SshTransport:
 
     def inside(self, way: ContainerExec) -> SshTransport:
         """Return a container; its `close` does not close the connection."""
-        found = SshTransport(self._connection, self._on_result, way=way, waits=self._waits)
+        found = SshTransport(
+            self._connection, self._on_result, way=way, waits=self._waits, password=self._password
+        )
         with self._lock:
             self._insides.append(found)
         return found
@@ -374,11 +384,14 @@ class SshTransport:
         channel, way = self._connection.open_session(purpose), self._way
         kind = os.environ.get("TERM", "dumb")
         channel.get_pty(kind, size.columns, size.lines)
-        if way is None:
-            channel.invoke_shell()
-        else:
+        sudo = () if self._password is None else ("sudo",)  # which prompts on this terminal
+        if way is not None:
             words = ("exec", "-it", "-e", f"TERM={kind}", way.container, "bash")
-            channel.exec_command(f"exec {shlex.join((way.engine, *words))}")
+            channel.exec_command(f"exec {shlex.join((*sudo, way.engine, *words))}")
+        elif sudo:
+            channel.exec_command("exec sudo -i")
+        else:
+            channel.invoke_shell()
         relay(channel)
         if (code := int(channel.recv_exit_status())) < 0:
             raise lost(self.node, purpose, self._connection.why_ended() or "it was closed")
@@ -401,7 +414,7 @@ class SshTransport:
         # A slow link may delay each packet.
         packet_s = max(self._connection.round_trip_s, _SHORTEST_S)
         session.limit(self._margin_s + len(compiled.program) / _PACKET * packet_s)
-        session.start(compiled.program, self._way)
+        session.start(compiled.program, self._way, self._password)
         with self._lock:
             self.executions += 1
             has_tried, self._has_tried = self._has_tried, True
@@ -455,7 +468,8 @@ class SshTransport:
             return lost(self.node, reply.purpose, ended)
         if self._way is not None:
             return reply.incomplete_inside(code, session.stderr, self._way)
-        return reply.incomplete(code, session.stderr, self._connection.node.ssh.user)
+        user, sudo = self._connection.node.ssh.user, self._password is not None
+        return reply.incomplete(code, session.stderr, user, sudo=sudo)
 
     def _endless(self, purpose: str, limit_s: float, *, began: bool) -> CommandError:
         """Return the error for an execution that exceeds the limits of all its commands."""

@@ -66,10 +66,35 @@ def _shell(program: bytes) -> tuple[str, ...]:
     return ("bash", "--noprofile", "--norc", "-c", f'eval "$(head -c {len(program)})"')
 
 
-def launch_line(program: bytes, inside: ContainerExec | None = None) -> str:
-    """Return the shell line that runs `program` from stdin, on the host or in a container."""
-    shell = _shell(program)
-    return f"exec {shlex.join(inside.argv(*shell) if inside else shell)}"
+def launch_line(
+    program: bytes, inside: ContainerExec | None = None, password: str | None = None
+) -> str:
+    """Return the shell line that runs `program` from stdin, on the host or in a container.
+
+    With a password, which may be empty, it is run by sudo; stdin then begins with `sudo_head`.
+    """
+    argv = inside.argv(*_shell(program)) if inside else _shell(program)
+    if password:
+        argv = (*_shell(templates.script("sudo.sh").encode()), "sudo", *argv)
+    elif password is not None:
+        argv = ("env", "LC_ALL=C", "sudo", "-nH", "--", *argv)
+    return f"exec {shlex.join(argv)}"
+
+
+def sudo_head(password: str | None) -> bytes:
+    """Return what stdin begins with, before the program: a password is never in an argument."""
+    return f"{templates.script('sudo.sh')}{password}\n".encode() if password else b""
+
+
+_SUDO = {
+    "a password is required": "give {user} NOPASSWD in sudoers, or state `sudo: ask`",
+    "incorrect password": "give the password of {user}",
+    "no password was provided": "give the password of {user}",
+    "must have a tty": "add `Defaults:{user} !requiretty` to its sudoers",
+    "not found": "install sudo there, or log in as root",
+    "No such file": "install sudo there, or log in as root",
+}
+_NO_SUDO = "allow {user} to run all commands as root in its sudoers"
 
 
 def compile_script(commands: Sequence[Command]) -> Script:
@@ -215,7 +240,9 @@ class Reply:
     def _error(self, seen: str) -> CommandError:
         return CommandError(self.node, f"could not {self.purpose}: {seen}")
 
-    def incomplete(self, exit_code: int, stderr: bytes, user: str) -> CommandError:
+    def incomplete(
+        self, exit_code: int, stderr: bytes, user: str, *, sudo: bool = False
+    ) -> CommandError:
         """Return the error for a reply without its end; names the likely cause."""
         output = (self.noise + b"\n" + stderr).strip().decode(errors="replace")
         first = excerpt(" ".join(output.split()))
@@ -230,6 +257,9 @@ class Reply:
                 f"the reply broke off while it ran: {seen}; was it killed, or the session ended "
                 "there? Run again"
             )
+        if sudo and "sudo" in output:
+            remedy = next((words for seen, words in _SUDO.items() if seen in output), _NO_SUDO)
+            return self._error(f"sudo refused: {first}; {remedy.format(user=user)}")
         if shell:
             return self._error(
                 f"{shell} runs the commands of the login, not bash: {start_up} replaces the shell "

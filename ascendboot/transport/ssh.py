@@ -22,7 +22,7 @@ from ascendboot.transport.connection import (
     Socket,
 )
 from ascendboot.transport.hostkeys import HostKeyChangedError, HostKeyCheck, HostKeys
-from ascendboot.transport.login import Ask, KeyFiles
+from ascendboot.transport.login import Ask, IdentityError, KeyFiles
 from ascendboot.transport.login_session import SshTransport, Waits
 from ascendboot.transport.ssh_config import configured
 from ascendboot.value import replace
@@ -107,7 +107,14 @@ class SshOpener:
         """
         with self._waits.of(node.name, "connect and log in"):
             connection = self._open(node, ())
-        return SshTransport(connection, self._on_result, waits=self._waits)
+        password = None if node.ssh.sudo == "none" else ""
+        if node.ssh.sudo == "ask":
+            try:
+                password = self._key_files.sudo_password()
+            except IdentityError as error:
+                connection.close()
+                raise UnreachableError(node.name, f"could not use sudo: {error}") from error
+        return SshTransport(connection, self._on_result, waits=self._waits, password=password)
 
     def _open(self, node: Node, behind: Sequence[str]) -> Connection:
         return retried(lambda: self._try(node, behind))

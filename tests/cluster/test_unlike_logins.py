@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import Operator
+from tests.needs import missing
 
 pytestmark = pytest.mark.cluster
 
@@ -62,3 +64,57 @@ def test_row_05_each_node_has_a_user_a_port_a_key_and_a_jump_host_of_its_own(
     assert sorted(job.out.splitlines()) == [f"lab-{n + 1}:{n} | rank {n}" for n in range(3)], (
         job.err
     )
+
+
+PASSWORD = "never-shown 7'x"  # noqa: S105
+# A user who is not root, and what sudo allows.
+OPS = f"""\
+useradd -m -d /home/ops -s /bin/bash ops
+echo "ops:{PASSWORD}" | chpasswd
+install -d -m 700 -o ops /home/ops/.ssh
+cat >/home/ops/.ssh/authorized_keys
+chown ops /home/ops/.ssh/authorized_keys
+/usr/sbin/sshd -p {PORT} -o AllowUsers=ops -o PidFile=/run/other-sshd.pid
+"""
+
+
+def test_users_who_are_not_root_work_by_sudo_without_and_with_a_password(
+    bring_up: Callable[..., Lab],
+) -> None:
+    if not shutil.which("sudo"):
+        missing("sudo is not installed")
+    operator = Operator(bring_up(nodes=2, devices=1))
+    public = own_key(operator).with_suffix(".pub").read_bytes()
+    document = operator.document()
+    for name, tag, kind in (("lab-1", "NOPASSWD:", "nopasswd"), ("lab-2", "", "ask")):
+        operator.lab.exec(name, ["bash", "-c", OPS], input=public)
+        operator.sh(name, f"echo 'ops ALL=(ALL) {tag}ALL' >/etc/sudoers.d/ops")
+        login = {"user": "ops", "port": PORT, "identity": "admin", "sudo": kind}
+        document["nodes"][name] |= login
+    inventory = operator.inventory("sudo.yaml", document)
+
+    def setup(password: str | None, exits: int) -> str:
+        env = {"ASCENDBOOT_SUDO_PASSWORD": password} if password else {}
+        argv = ("setup", "--accept-new", "--inventory", str(inventory))
+        ended = operator.start(*argv, env=env).end(exits=exits)
+        return " ".join((ended.out + ended.err).split())
+
+    assert "lab-2 unreachable could not use sudo: no password was given; set $ASCENDBOOT" in setup(
+        None, 4
+    )
+    refused = setup("wrong", 1)
+    assert "lab-2 failed could not read the clock: sudo refused: Sorry, try again." in refused
+    assert "sudo: no password was provided" in refused
+    assert "give the password of ops" in refused
+    assert "0 things changed" not in setup(PASSWORD, 0)
+    assert "0 things changed" in setup(PASSWORD, 0)
+    assert operator.sh("lab-1", "stat -c %U /var/lib/ascendboot/lab/owner").strip() == "root"
+    operator.script("job.py", "import os; print('rank', os.environ['RANK'], os.getuid())\n")
+    job = operator.start("train", "job.py", env={"ASCENDBOOT_SUDO_PASSWORD": PASSWORD}).end()
+    assert sorted(job.out.splitlines()) == ["lab-1:0 | rank 0 0", "lab-2:1 | rank 1 0"], job.err
+    kept = [path for path in operator.lab.directory.rglob("*") if path.is_file()]
+    assert [path for path in kept if PASSWORD.encode() in path.read_bytes()] == []
+    operator.sh("lab-1", "rm /etc/sudoers.d/ops")
+    assert "state `sudo: ask`" in setup(PASSWORD, 1)
+    for name in ("lab-1", "lab-2"):
+        operator.sh(name, "kill $(cat /run/other-sshd.pid)")

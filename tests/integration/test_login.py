@@ -300,7 +300,7 @@ def test_the_passphrase_is_asked_for_once_for_all_nodes(bench: Bench) -> None:
     opened, errors = results_and_errors(nodes, bench.opener(ask=ask), forks=4)
     for transport in opened.values():
         transport.close()
-    assert (list(opened), errors, asked) == (["n1", "n2", "n3"], {}, [str(key)])
+    assert (list(opened), errors, asked) == (["n1", "n2", "n3"], {}, [f"Passphrase of {key}"])
 
 
 NOT_A_KEY = (

@@ -23,6 +23,7 @@ from ascendboot.transport.script import (
     compile_open,
     compile_script,
     launch_line,
+    sudo_head,
 )
 from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport
@@ -116,6 +117,28 @@ def test_the_line_runs_the_program_in_bash_here_or_inside() -> None:
     assert launch_line(b"true\n") == f"exec {shell}"
     inside = f"exec /usr/bin/podman exec -i -e BASH_ENV= rec-sdk {shell}"
     assert launch_line(b"true\n", ContainerExec("/usr/bin/podman", "rec-sdk")) == inside
+    assert launch_line(b"true\n", None, "") == f"exec env LC_ALL=C sudo -nH -- {shell}"
+    assert "hidden" not in launch_line(b"true\n", None, "hidden")
+    assert sudo_head("hidden").endswith(b"\nhidden\n")
+    assert sudo_head("") == sudo_head(None) == b""
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("sudo: a password is required", "give ops NOPASSWD in sudoers, or state `sudo: ask`"),
+        ("sudo: no password was provided", "give the password of ops"),
+        ("sudo: sorry, you must have a tty to run sudo", "add `Defaults:ops !requiretty` to"),
+        ("bash: line 1: exec: sudo: not found", "install sudo there, or log in as root"),
+        ("env: 'sudo': No such file or directory", "install sudo there, or log in as root"),
+        ("ops is not in the sudoers file. sudo: x", "allow ops to run all commands as root in"),
+    ],
+)
+def test_what_sudo_refuses_has_its_remedy(said: str, remedy: str) -> None:
+    reply = Reply("n1", compile_script([LIST]))
+    error = str(reply.incomplete(1, said.encode(), "ops", sudo=True))
+    assert f"sudo refused: {said}; {remedy}" in error
+    assert "sudo refused" not in str(reply.incomplete(1, said.encode(), "ops"))
 
 
 # Run by bash
