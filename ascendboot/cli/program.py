@@ -64,7 +64,7 @@ _FORMATS: Final = ("flat", "nested", "json")
 _VALUES: Final = {
     **dict.fromkeys(("count", "elastic", "forks", "max-restarts", "max-retry", "min-nodes"), "N"),
     **dict.fromkeys(("milliseconds", "seconds", "tail", "times"), "N"),
-    **dict.fromkeys(("hang-timeout", "since", "stable-for", "timeout"), "TIME"),
+    **dict.fromkeys(("hang-timeout", "interval", "since", "stable-for", "timeout"), "TIME"),
     **dict.fromkeys(("from", "identity", "inventory", "metrics", "output"), "FILE"),
     **dict.fromkeys(("rank-table", "table"), "FILE"),
     "env": "NAME=VALUE",
@@ -207,6 +207,10 @@ class CarefulProgram(Program):
             bare = verb and no_such == "no such verb"
             words = f"{unknown[1]}: {'one word too many' if bare else no_such}"
             remedy = f"did you mean {near[0]}?" if near else remedy
+            if unknown[1] in self.collection.collections:
+                remedy = f"{self._own_name} help {unknown[1]} shows its verbs"
+            elif not verb and no_such == "no such flag":
+                remedy = f"put the verb first: {self._own_name} VERB {unknown[1]}; {remedy}"
             if verb in _WITH_WORDS and "--" not in self.argv:
                 dashes = f"put words of a script or command after --: {_WITH_WORDS[verb][1]}"
                 remedy = f"{remedy} Or {dashes}" if near else dashes
