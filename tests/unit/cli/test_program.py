@@ -325,7 +325,7 @@ def test_ctrl_c_at_any_time_ends_with_130_or_the_code_of_the_verb(
 
 def test_item_23_ctrl_c_while_the_program_is_imported_ends_with_130() -> None:
     done = ended(f"{_PRESSES}\n{_ENTRY}")
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert (done.returncode, done.stderr) == (130, "Stopped: interrupted; nothing was written\n")
 
 
 @pytest.mark.parametrize(
