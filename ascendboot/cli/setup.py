@@ -48,7 +48,7 @@ _REPORTING = "reporting the results so far; press Ctrl-C again to abort"
         "plan": "Show what would change, one line per change; write nothing on the nodes",
         "diff": "Also show the lines of files that change",
         "exit-code": "With --plan: exit with 3 if there are changes",
-        "delete-code": "Also delete files from code.path that code.source lacks; see --plan first",
+        "delete-code": "Also delete files from code.path that code.source lacks; see --plan --diff",
         "take-over": "Take over a cluster that another control folder set up, and replace its keys",
         "break-lock": BREAK_LOCK_HELP,
         "accept-new": "Accept and remember unknown host keys, and print them",
