@@ -27,8 +27,8 @@ _LAB_HELP = "The id of a lab of another working directory; lab.status lists them
 
 @verb(
     help={
-        "nodes": "Number of servers, named lab-1, lab-2 and so on. Default: 2. More than run are"
-        " added to them",
+        "nodes": "Number of servers, named lab-1, lab-2 and so on; those that do not run yet are"
+        " added. Default: 2",
         "devices": "Number of NPUs per server. Default: 8",
         "containers": f"Run ranks in a podman container {NAME} on each node; refused if not"
         " possible. Default: if possible",
