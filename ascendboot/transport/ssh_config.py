@@ -69,7 +69,8 @@ def _options(file: str, address: str, own: Sequence[str]) -> Mapping[str, Sequen
         raise UsageError(words) from error
     if done.returncode:
         first = next(iter(done.stderr.splitlines()), f"ssh -G exited {done.returncode}")
-        raise UsageError(f"{file}: ssh does not accept it: {first.strip()}; correct the file")
+        place = "" if first.startswith(file) else f"{file}: "
+        raise UsageError(f"{place}{first.strip()}; correct the file, which ssh does not accept")
     found: dict[str, list[str]] = defaultdict(list)
     for line in done.stdout.splitlines():
         key, _, value = line.partition(" ")
