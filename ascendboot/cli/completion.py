@@ -158,7 +158,8 @@ def candidates(words: Sequence[str]) -> list[str]:
     listed, comma, start = start.rpartition(",") if name == "nodes" else ("", "", start)
     with suppress(AscendbootError, OSError, ValueError, TypeError, LookupError, yaml.YAMLError):
         found = [value for value in _values(name, before[0], given) if value.startswith(start)]
-        return [f"{flag}{is_joined}{listed}{comma}{value}" for value in found]
+        left = [value for value in found if value not in listed.split(",")]
+        return [f"{flag}{is_joined}{listed}{comma}{value}" for value in left]
     return []
 
 
