@@ -121,13 +121,13 @@ def check_collective(ranks: Ranks) -> Results:
     return found(COLLECTIVE, "allreduce", well, ended.findings), False
 
 
-def check_nodes(ranks: Ranks) -> Results:
-    """Measure devices and pairs of nodes.
+def check_nodes(ranks: Ranks, only: Collection[str]) -> Results:
+    """Measure devices and pairs of nodes, or of `only` these.
 
     Nodes that are not ready for a job, or that a job uses, take no part.
     """
     session = ranks.session
-    request, left_out = ranks.idle_part([node.name for node in session.cluster.nodes])
+    request, left_out = ranks.idle_part(only or [n.name for n in session.cluster.nodes])
     titles = {"device": "Measure every device", "pair": "Exchange data within pairs"}
     with ranks.runner("node check") as runner:
         start = ranks.rounds(request, runner, NODE_CHECK, titles, script("measure.py"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from functools import partial
@@ -49,6 +49,7 @@ _REPORTING = "reporting the results so far; press Ctrl-C again to abort"
         "diff": "Also show the lines of files that change",
         "exit-code": "With --plan: exit with 3 if there are changes",
         "delete-code": "Also delete files from code.path that code.source lacks; see --plan --diff",
+        "nodes": "Change only these nodes, as atlas-[1-4] or @group, and the primary. Default: all",
         "take-over": "Take over a cluster that another control folder set up, and replace its keys",
         "break-lock": BREAK_LOCK_HELP,
         "accept-new": "Accept and remember unknown host keys, and print them",
@@ -60,6 +61,7 @@ def setup(
     plan: bool = False,
     diff: bool = False,
     exit_code: bool = False,
+    nodes: str | None = None,
     delete_code: bool = False,
     take_over: bool = False,
     break_lock: bool = False,
@@ -83,9 +85,11 @@ def setup(
     there are changes (with --plan --exit-code), 4 a node is unreachable, 130
     interrupted.
     """
+    if take_over and nodes is not None:
+        raise UsageError("setup: --take-over replaces the keys of all nodes; leave --nodes out")
     options = {"deletes": delete_code, "take_over": take_over, "break_lock": break_lock}
     call.screen.shows_diffs = diff
-    _set_up(call, planning=plan, exit_code=exit_code, accept_new=accept_new, **options)
+    _set_up(call, nodes, planning=plan, exit_code=exit_code, accept_new=accept_new, **options)
 
 
 @cluster_verb(
@@ -116,12 +120,21 @@ def adopt(
 
 
 def _set_up(
-    call: Call, *, planning: bool, accept_new: bool, exit_code: bool = False, **options: bool
+    call: Call,
+    nodes: str | None = None,
+    *,
+    planning: bool,
+    accept_new: bool,
+    exit_code: bool = False,
+    **options: bool,
 ) -> None:
     screen, cluster = call.screen, call.cluster(with_own_table=True)
     verb = "plan" if planning else "setup"
     with call.session(verb, cluster, reads=planning, accept_new=accept_new) as session:
-        report = walk_setup(session, screen, planning=planning, inventory=call.path, **options)
+        only = _only(cluster, nodes)
+        report = walk_setup(
+            session, screen, planning=planning, inventory=call.path, only=only, **options
+        )
     document = report.to_json() | {"accepted_host_keys": session.accepted}
     session.run.write_json("report.json", document)
     screen.summary(report, session.run.shown, planned=planning)
@@ -132,7 +145,7 @@ def _set_up(
 
 @cluster_verb(
     bare="inventory",
-    groups={"HCCL Test": ("hccl-test", "operation", "sizes", "floor", "nodes", "devices")},
+    groups={"HCCL Test": ("hccl-test", "operation", "sizes", "floor", "devices")},
     help={
         "collective": "Also start one rank per device, and check that all ranks can communicate",
         "all-pairs": "Test every pair of NPUs and every pair of nodes",
@@ -141,7 +154,7 @@ def _set_up(
         "operation": "Of HCCL Test: all_reduce, all_gather, … Default: all_reduce",
         "sizes": "Of HCCL Test: from the smallest to the largest message. Default: 8K-256M",
         "floor": "GB/s that HCCL Test must reach. Default: compare with earlier runs",
-        "nodes": "HCCL Test on these nodes and the primary, as atlas-[1-4]. Default: all",
+        "nodes": "Only these nodes, as atlas-[1-4] or @group, and the primary. Default: all",
         "devices": "HCCL Test on these devices of each node, as 0-3,6. Default: all",
         "advise": "Also give hints: on script and log of the last job, and on `env`",
     },
@@ -182,15 +195,21 @@ def check(
     if level not in LEVELS:
         raise UsageError(f'check: no level "{level}"; there are {", ".join(LEVELS)}')
     screen, cluster = call.screen, call.cluster(with_own_table=True)
+    only = _only(cluster, nodes)
+    if only and collective:
+        words = "leave --nodes out, or use train --nodes --preflight"
+        raise UsageError(f"check: --collective is a check of all ranks; {words}")
+    tested = ",".join(only if hccl_test else ()) or None
     flags = {"operation": operation, "sizes": sizes, "floor": floor, "devices": devices}
-    wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, nodes=nodes)
+    wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, nodes=tested)
+    measure = partial(check_nodes, only=only)
     parts = (
-        ("Measure devices and pairs of nodes", "node-check", level == "full", check_nodes),
+        ("Measure devices and pairs of nodes", "node-check", level == "full", measure),
         ("Check communication between ranks", "collective", collective, check_collective),
         ("Run HCCL Test", "hccl-test", hccl_test, partial(check_hccl_test, wanted=wanted)),
     )
     with call.session("check", cluster, reads=True) as session:
-        with _survey(session, screen, _REPORTING) as survey:
+        with _survey(session, screen, _REPORTING, only, shows_others=False) as survey:
             coverage: Coverage = "all-pairs" if all_pairs else "ring"
             check_cluster(survey, session.connect_hosts_to_look, coverage)
         report = survey.progress.report(session.run.run_id)
@@ -232,8 +251,9 @@ def walk_setup(
     take_over: bool = False,
     break_lock: bool = False,
     rekeys: bool = False,
+    only: Collection[str] = (),
 ) -> Report:
-    """Set up the cluster of a session.
+    """Set up the cluster of a session, or `only` these nodes of it.
 
     `rekeys` replaces its keys, so that a removed node cannot log in to the others.
     """
@@ -242,7 +262,7 @@ def walk_setup(
     locks = None if planning else locks_of(session, breaks=break_lock)
     guard = nullcontext() if planning else state.locked(name, session.run.run_id)
     options = {"deletes": deletes, "take_over": take_over, "rekeys": rekeys}
-    with guard, _survey(session, screen, promise, locks=locks, **options) as survey:
+    with guard, _survey(session, screen, promise, only, locks=locks, **options) as survey:
         if planning:
             plan_setup(survey, session.connect_hosts_to_look)
         else:
@@ -266,7 +286,9 @@ def _survey(
     session: Session,
     screen: Screen,
     promise: str,
+    only: Collection[str] = (),
     *,
+    shows_others: bool = True,
     deletes: bool = False,
     locks: Locks | None = None,
     take_over: bool = False,
@@ -294,7 +316,8 @@ def _survey(
     with on_interrupt(interrupted.set, screen, promise):
         survey = Survey(
             progress=Progress(
-                cluster, screen, interrupted, session.forks, diffs=screen.shows_diffs
+                *(cluster, screen, interrupted, session.forks, screen.shows_diffs),
+                *(only, shows_others),
             ),
             former=session.former,
             authority=ca.look() if needs_ca else None,
@@ -312,6 +335,12 @@ def _survey(
             pass
         finally:
             screen.rest()
+
+
+def _only(cluster: Cluster, nodes: str | None) -> Collection[str]:
+    """The nodes of --nodes and the primary, which logs in to them; none without the flag."""
+    chosen = () if nodes is None else (cluster.primary, *cluster.chosen(nodes))
+    return tuple(dict.fromkeys(node.name for node in chosen))
 
 
 def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:

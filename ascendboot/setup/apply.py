@@ -76,7 +76,8 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
     """
     context, sides = _ready_to_change(survey, survey.look(connect))
     progress = survey.progress
-    planned = progress.for_each(sides, lambda node: _planned(context, node, sides[node.name]))
+    chosen = progress.chosen(sides)
+    planned = progress.for_each(chosen, lambda node: _planned(context, node, sides[node.name]))
     done = [result for each in planned.values() if isinstance(each, list) for result in each]
     for phase in SETUP:
         if results := [result for result in done if result.phase == phase.name]:
@@ -106,8 +107,34 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
         context = _apply_round(survey.progress, context, sides, phases)
     if survey.sender is not None:
         _send_code(survey.progress, survey.sender, context, sides)
-    verify_cluster(survey.progress, context, sides)
+    chosen = survey.progress.chosen(sides)
+    part = replace(context.cluster, nodes=tuple(map(context.cluster.node, chosen)))
+    reached = {name: sides[name] for name in chosen}
+    verify_cluster(survey.progress, replace(context, cluster=part), reached)
+    _stop_if_behind(survey.progress, context, sides)
     return context
+
+
+def _stop_if_behind(progress: Progress, context: Context, sides: Mapping[str, Sides]) -> None:
+    """Name the nodes that were left out and are not in the desired state.
+
+    Raises:
+        Stopped: there are some: this is no setup of the cluster that a job may start on.
+    """
+    others = [node for node in context.cluster.nodes if node.name not in progress.chosen(sides)]
+    behind = [
+        node.name
+        for node in others
+        for side in _sides_of(context, SETUP, node, sides[node.name])
+        if any(isinstance(state, Change) for _, state in _checked(side, node))
+    ]
+    if behind:
+        nodes = tuple(dict.fromkeys(behind))
+        text = "not in the desired state: train starts nothing before that"
+        left = warning("not-as-setup-wishes", nodes, text, "Run setup for these nodes, too")
+        progress.only = ()
+        progress.end(COMPARE, found("compare", "files", {}, [left]))
+        raise Stopped
 
 
 def _ready_to_change(survey: Survey, surveyed: Surveyed) -> tuple[Context, Mapping[str, Sides]]:
@@ -115,6 +142,15 @@ def _ready_to_change(survey: Survey, surveyed: Surveyed) -> tuple[Context, Mappi
     survey.progress.stop_if_bad()
     if surveyed.pending:
         survey.progress.end(CONTAINERS, planned(surveyed.pending))
+        chosen = survey.progress.chosen(surveyed.pending)
+        text = "its container is missing, and the rank table needs its devices; run setup for it"
+        left_out = [
+            StepResult(name, "containers", "container", Outcome.BLOCKED, f"{name}: {text}, too")
+            for name in surveyed.pending
+            if name not in chosen
+        ]
+        if left_out:
+            survey.progress.end(CONTAINERS, left_out)
     if surveyed.context is None:
         raise Stopped
     return surveyed.context, surveyed.sides
@@ -130,7 +166,7 @@ def _apply_round(
         return [_apply_side(context, side, node, shows_diffs=progress.diffs) for side in both]
 
     progress.begin(phases[0].title)
-    outcomes = progress.for_each(sides, work)
+    outcomes = progress.for_each(progress.chosen(sides), work)
     for phase in phases:
         results: list[StepResult] = []
         for outcome in outcomes.values():
@@ -312,7 +348,8 @@ def _send_code(
 
     progress.begin(CODE)
     forks, watch = min(progress.forks, _SENDERS), progress.display.progress
-    sent = on_each(context.cluster.nodes, send, forks=forks, watch=watch)
+    nodes = [node for node in context.cluster.nodes if progress.chosen([node.name])]
+    sent = on_each(nodes, send, forks=forks, watch=watch)
     results = (failed("code", "files", r) if isinstance(r, NodeError) else r for r in sent.values())
     progress.end(CODE, list(results))
     progress.stop_if_bad()
@@ -337,9 +374,10 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     facts = surveyed.facts
     if not facts.nodes:
         return
-    known = tuple(node for node in survey.cluster.nodes if node.name in facts.nodes)
+    chosen = survey.progress.chosen(facts.nodes)
+    known = tuple(node for node in survey.cluster.nodes if node.name in chosen)
     cluster = replace(survey.cluster, nodes=known)
-    compared = _compared(cluster, surveyed)
+    compared = _compared(cluster, surveyed, has_others=bool(survey.progress.only))
     for result in code_planned(survey.sender, facts) if survey.sender else ():
         if result.outcome is Outcome.WOULD_CHANGE:
             text = f"the code is not that of the source: setup {result.detail}"
@@ -350,10 +388,13 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     ports = {node.name: port for node in known for port in sshd_ports(node, facts)[:1]}
     probes = probes_of(cluster, facts.nodes, coverage, ssh_ports=ports)
     logins = None if surveyed.pending else _logins(cluster, facts, surveyed.context)
-    run_verification(survey.progress, logins, probes, surveyed.sides)
+    reached = {name: surveyed.sides[name] for name in survey.progress.chosen(surveyed.sides)}
+    run_verification(survey.progress, logins, probes, reached)
 
 
-def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
+def _compared(
+    cluster: Cluster, surveyed: Surveyed, *, has_others: bool = False
+) -> list[StepResult]:
     """What setup would change; one result where nothing is set up, or steps are not known."""
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     names = tuple(node.name for node in cluster.nodes)
@@ -364,7 +405,8 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
         nothing = warning("not-set-up", names, "nothing is set up yet", "Run setup")
         return found("compare", "files", {}, [nothing])
     if surveyed.context is None:
-        text = "not compared with the desired state: fix the errors above first"
+        where = "above, or of nodes that --nodes leaves out," if has_others else "above"
+        text = f"not compared with the desired state: fix the errors {where} first"
         return [StepResult(name, "compare", "files", Outcome.NOT_RUN, text) for name in names]
     return [
         _difference(result, f"not in the desired state: {result.detail}")

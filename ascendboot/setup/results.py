@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ascendboot.errors import NodeError, UnreachableError
@@ -77,7 +77,15 @@ class Progress(Struct):
     forks: int = FORKS
     diffs: bool = False
     """Changes that are made have diffs, too, as those of a plan."""
+    only: Collection[str] = ()
+    """The nodes that are changed, or checked; empty: all."""
+    shows_others: bool = True
+    """Also problems of other nodes are results: they stop setup."""
     results: list[StepResult] = field(default_factory=list)
+
+    def chosen(self, names: Iterable[str]) -> list[str]:
+        """Those of the nodes that are changed or checked."""
+        return [name for name in names if not self.only or name in self.only]
 
     def begin(self, title: str) -> None:
         """Begin a phase.
@@ -92,6 +100,11 @@ class Progress(Struct):
     def end(self, title: str, results: Sequence[StepResult]) -> None:
         """Keep the results of a phase, and show them, without the cluster's secrets."""
         secrets = self.cluster.secrets
+        if self.only:
+            shown = _BAD if self.shows_others else ()
+            results = [r for r in results if r.node in self.only or r.outcome in shown]
+            if not results:
+                return
         if secrets:
             results = [
                 replace(r, detail=masked(r.detail, secrets), diff=masked(r.diff, secrets))

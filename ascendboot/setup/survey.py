@@ -124,10 +124,11 @@ class Survey(Value, kw_only=True):
             busy = {name: (each.why, each.users) for name, each in todo.items() if each.users}
             findings = [*containers.busy_findings(busy), *self._findings(facts, sides)]
             is_blocked = len(answers) < len(nodes) or any(f.level == "error" for f in findings)
-            if is_blocked or not (creates and todo):
+            mine = {name: todo[name] for name in self.progress.chosen(todo)}
+            if is_blocked or not (creates and mine):
                 break
-            self._create(hosts, todo)
-            answers |= self._query({name: hosts[name] for name in todo}, again=True)
+            self._create(hosts, mine)
+            answers |= self._query({name: hosts[name] for name in mine}, again=True)
             self.progress.stop_if_bad()
         context = self._report(facts, findings, is_blocked=is_blocked or bool(todo))
         return Surveyed(facts, sides, context, todo)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import PROGRAM, Operator, set_up
+from tests.cluster.operating import BASE, PROGRAM, Operator, set_up
 
 pytestmark = pytest.mark.cluster
 
@@ -123,6 +123,32 @@ def test_a_shell_has_the_terminal_and_its_exit_code(operator: Operator) -> None:
         timer.cancel()
     assert process.returncode == 7, seen
     assert b"lab-2\r\n33 111\r\n" in seen
+
+
+def test_setup_and_check_of_some_nodes(operator: Operator) -> None:
+    for node in ("lab-2", "lab-3"):
+        operator.sh(node, f"rm {BASE}/env/rank-exec")
+    some = operator.call("check", "--nodes", "lab-3", "--level", "full", "--json", exits=0)
+    assert {r["node"] for r in some.json["results"]} == {"lab-1", "lab-3"}
+    warned = [r for r in some.json["results"] if r["step"] == "env/rank-exec" and "level" in r]
+    assert [r["node"] for r in warned] == ["lab-3"]
+
+    planned = operator.setup("--nodes", "@rack2!lab-3", "--plan", exits=0)
+    assert planned.outcomes("would_change") == [("lab-2", "env/rank-exec", "would_change")]
+    second = operator.setup("--nodes", "@rack2!lab-3", exits=0)
+    assert second.outcomes("changed") == [("lab-2", "env/rank-exec", "changed")]
+    behind = [r["node"] for r in second.json["results"] if r["step"] == "not-as-setup-wishes"]
+    assert behind == ["lab-3"]
+    with operator.fault("lab-2", "no-sshd"):
+        lost = operator.setup("--nodes", "lab-3", exits=4)
+        assert [r["node"] for r in lost.json["results"] if r["outcome"] != "ok"] == ["lab-2"]
+        operator.call("check", "--nodes", "lab-1", exits=0)
+    third = operator.setup("--nodes", "lab-3", exits=0)
+    assert third.outcomes("changed") == [("lab-3", "env/rank-exec", "changed")]
+    assert len(shown(operator)) == 12
+    for words in (("--nodes", "lab-9"), ("--nodes", "lab-2", "--take-over")):
+        operator.call("setup", *words, exits=2)
+    operator.call("check", "--collective", "--nodes", "lab-2", exits=2)
 
 
 def test_a_node_is_removed_and_the_job_needs_no_setup(operator: Operator) -> None:
