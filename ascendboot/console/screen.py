@@ -228,12 +228,12 @@ class Screen:
     def job(self, report: JobReport, folder: str) -> None:
         """Print the end of a job: the cause or the first failing rank, and the exit code."""
         for note in report.notes:
-            self.say(note, "yellow")
+            self._prose(note, "yellow")
         if cause := report.cause:
             title, *rest = cause.lines()
-            self.say(title, "red")
+            self._prose(title, "red")
             for line in rest:
-                self.say(line)
+                self._prose(line)
             if failure := report.first_failure:
                 self._last_lines(failure)
             elif words := report.beside_cause:
@@ -242,17 +242,24 @@ class Screen:
             code, signal = failure.exit_code, failure.signal
             how = f"signal {signal}" if signal else f"exit code {code}"
             where = f"{failure.node}: rank {failure.rank} on device {failure.device}"
-            self.say(f"{where} failed first, with {how}", "red")
+            self._prose(f"{where} failed first, with {how}", "red")
             self._last_lines(failure)
         elif report.message:
             title, *rest = report.message.split("\n")
-            self.say(title, "red")
+            self._prose(title, "red")
             for line in rest:
-                self.say(line if line.startswith(" ") else f"  {line}", "red")
+                self._prose(line if line.startswith(" ") else f"  {line}", "red")
         style = "green" if report.exit_code == 0 else "red"
         words = f"job {report.job_id} {report.state.value.replace('_', ' ')}"
         took = f"after {report.duration_s:.1f} s, exit code {report.exit_code}"
-        self.say(f"{words} {took}. Logs in {folder}", style)
+        self._prose(f"{words} {took}. Logs in {folder}", style)
+
+    def _prose(self, text: str, style: str = "") -> None:
+        """Print words; at a terminal they are wrapped, and further lines are indented."""
+        indent = len(text) - len(text.lstrip(" "))
+        first, *rest = self._out.fitted(text[indent:], indent + 2)
+        for line in (" " * indent + first, *rest):
+            self.say(line, style)
 
     def _indented(self, text: str) -> None:
         for line in text.splitlines():
@@ -262,7 +269,7 @@ class Screen:
         if not failure.message:
             self.say(f"  it wrote nothing into its log ({failure.log})")
             return
-        self.say(f"  its last lines ({failure.log}):")
+        self._prose(f"  its last lines ({failure.log}):")
         self._indented(failure.message)
 
     def summary(self, report: Report, folder: str, *, planned: bool) -> None:
@@ -288,4 +295,4 @@ class Screen:
     def _end(self, report: Report, folder: str, counts: list[str], style: str) -> None:
         interrupted = ["interrupted"] if report.interrupted else []
         text = ", ".join([*counts, *interrupted])
-        self.say(f"{report.cluster}: {text}. Kept in {folder}", style)
+        self._prose(f"{report.cluster}: {text}. Kept in {folder}", style)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import re
 import sys
 
@@ -239,6 +241,23 @@ def test_a_failed_job_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
         "  its last lines (x/rank.9.log):",
         *(f"      {letter}" for letter in "abcde"),
         "job job-1 failed after 2.0 s, exit code 1. Logs in x",
+    ]
+
+
+def test_the_end_of_a_job_is_wrapped_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream, os.fdopen(ours, "rb", buffering=0) as terminal:
+        monkeypatch.setattr(sys, "stdout", stream)
+        Screen().job(failed(None), ".ascendboot/runs/20260102-030405-train-ab12")
+        shown = ""
+        while "ab12" not in shown:
+            shown += terminal.read(10000).decode()
+    assert shown.splitlines()[-3:] == [
+        "job job-1 failed after 2.0 s, exit",
+        "  code 1. Logs in",
+        "  .ascendboot/runs/20260102-030405-train-ab12",
     ]
 
 
