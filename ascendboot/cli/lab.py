@@ -80,8 +80,7 @@ def up(
         product=product or kept.product,
     )
     asked = containers or (False if no_containers else None)
-    elsewhere = not (network or before)
-    lab, why_none = _started(shape, before, asked=asked, elsewhere=elsewhere)
+    lab, why_none = _started(shape, before, asked=asked, elsewhere=not (network or before))
     notes = [f"No containers: {why_none}; ranks run on the servers themselves."] if why_none else []
     if lab.shape.management != shape.management and not before:
         ranges = f"{lab.shape.management} and {lab.shape.npu}"
@@ -95,11 +94,9 @@ def up(
     }
     each = f"{lab.shape.device_count} NPUs{f'  container {NAME}' if lab.shape.containers else ''}"
     lines = [f"{node.name}  {node.address}  {each}" for node in lab.nodes]
-    is_below = lab.inventory.is_relative_to(Path.cwd())
-    inventory = lab.inventory.relative_to(Path.cwd()) if is_below else lab.inventory
-    words = "already runs" if before else "is up"
-    if reply["added"]:
-        words = f"has new nodes: {fold(reply['added'])}"
+    inventory = os.path.relpath(lab.inventory)
+    added = f"has new nodes: {fold(reply['added'])}" if reply["added"] else ""
+    words = added or ("already runs" if before else "is up")
     next_one = f"Next: ascendboot setup --inventory {inventory}"
     _end(call, reply, [*lines, *notes, f"The practice cluster {words}. {next_one}"])
 
