@@ -261,6 +261,8 @@ class Context(Value, kw_only=True, dict=True):
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
     control: Control | None = None
     """The control folder, which nodes record; None: they record none."""
+    only: Collection[str] = ()
+    """The nodes that are changed; others may have no host key yet. Empty: all."""
     now: float = field(default_factory=time.time)
     """The time of the control machine, in seconds since the epoch."""
 

@@ -336,7 +336,10 @@ class Survey(Value, kw_only=True):
         if plan is None:
             return None
         by, control = self.authority, self.control
-        return Context(cluster=self.cluster, plan=plan, facts=facts, authority=by, control=control)
+        context = Context(
+            cluster=self.cluster, plan=plan, facts=facts, authority=by, control=control
+        )
+        return replace(context, only=self.progress.only)
 
 
 def _left_servers(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:

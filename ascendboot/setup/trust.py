@@ -142,7 +142,9 @@ def _of_head(context: Context, head: Node) -> list[Step]:
     cluster, facts, authority = context.cluster, context.facts, context.authority
     certified = cluster.trust == "ca"
     steps: list[Step] = []
-    hosts = [(n.cluster_address, facts.sshd_side(n.name).host_key) for n in cluster.nodes]
+    keys = ((node, facts.sshd_side(node.name).host_key) for node in cluster.nodes)
+    changed = context.only or facts.nodes
+    hosts = [(n.cluster_address, key) for n, key in keys if key or n.name in changed]
     if certified:
         key = facts.installed[head.name].cluster_key
         public = FileContent(_PUBLIC_KEY, f"{key}\n") if key else None

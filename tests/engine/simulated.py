@@ -235,19 +235,19 @@ class Simulation:
         """A phase has ended."""
         self.shown.append(title)
 
-    def walk(self, *, planning: bool = False) -> Report:
-        """Run `setup`, or `setup --plan`."""
+    def walk(self, *, planning: bool = False, only: Sequence[str] = ()) -> Report:
+        """Run `setup`, or `setup --plan`, also with --nodes."""
         if planning:
-            return self._run(lambda survey: plan_setup(survey, self._connect_to_look))
-        return self._run(lambda survey: apply_setup(survey, self._connect))
+            return self._run(lambda survey: plan_setup(survey, self._connect_to_look), only)
+        return self._run(lambda survey: apply_setup(survey, self._connect), only)
 
     def check(self, coverage: Coverage = "ring") -> Report:
         """Run `check`."""
         return self._run(lambda survey: check_cluster(survey, self._connect_to_look, coverage))
 
-    def _run(self, walk: Callable[[Survey], object]) -> Report:
+    def _run(self, walk: Callable[[Survey], object], only: Sequence[str] = ()) -> Report:
         self.shown.clear()
-        progress = Progress(self.cluster, self, self.interrupted)
+        progress = Progress(self.cluster, self, self.interrupted, only=only)
         survey = Survey(
             progress=progress,
             run_query=self._query,

@@ -69,6 +69,20 @@ def test_pinned_trust_names_every_key() -> None:
 
 
 @pytest.mark.parametrize("trust", ["ca", "pinned"])
+def test_a_first_setup_of_some_nodes_names_the_others(trust: Trust) -> None:
+    cluster = Simulation.of(3, trust=trust)
+    first, second, third = (node.name for node in cluster.cluster.nodes)
+    done = cluster.walk(only=(first, second))
+    assert done.exit_code == 0
+    assert {r.node for r in done.results if r.outcome is Outcome.CHANGED} == {first, second}
+    assert done.results[-1].node == third
+    assert not cluster.nodes[2].keys
+    rest = cluster.walk(only=(first, third))
+    assert {r.node for r in rest.results if r.outcome is Outcome.CHANGED} <= {first, third}
+    assert not any(r.outcome is Outcome.CHANGED for r in cluster.walk().results)
+
+
+@pytest.mark.parametrize("trust", ["ca", "pinned"])
 def test_on_port_22_hosts_are_known_by_their_plain_names(trust: Trust) -> None:
     cluster = Simulation.of(2, trust=trust)
     cluster.cluster = replace(cluster.cluster, ssh_port=22)
