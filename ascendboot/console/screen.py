@@ -120,8 +120,13 @@ class Screen:
         return self._out.lost and not self.json_mode
 
     def say(self, text: str, style: str = "") -> None:
-        """Print one line."""
-        self._out.line((text, style))
+        """Print one line; at a terminal it is wrapped, and further lines are indented."""
+        words = text.lstrip(" ")
+        indent = len(text) - len(words)
+        lines = self._out.fitted(words, indent)
+        first, *rest = self._out.fitted(words, indent + 2) if len(lines) > 1 else lines
+        for line in (f"{' ' * indent}{first}", *rest):
+            self._out.line((line, style))
 
     def say_once(self, text: str, style: str = "") -> None:
         """Print a note, unless the same one was printed before."""
@@ -228,12 +233,12 @@ class Screen:
     def job(self, report: JobReport, folder: str) -> None:
         """Print the end of a job: the cause or the first failing rank, and the exit code."""
         for note in report.notes:
-            self._prose(note, "yellow")
+            self.say(note, "yellow")
         if cause := report.cause:
             title, *rest = cause.lines()
-            self._prose(title, "red")
+            self.say(title, "red")
             for line in rest:
-                self._prose(line)
+                self.say(line)
             if failure := report.first_failure:
                 self._last_lines(failure)
             elif words := report.beside_cause:
@@ -242,34 +247,27 @@ class Screen:
             code, signal = failure.exit_code, failure.signal
             how = f"signal {signal}" if signal else f"exit code {code}"
             where = f"{failure.node}: rank {failure.rank} on device {failure.device}"
-            self._prose(f"{where} failed first, with {how}", "red")
+            self.say(f"{where} failed first, with {how}", "red")
             self._last_lines(failure)
         elif report.message:
             title, *rest = report.message.split("\n")
-            self._prose(title, "red")
+            self.say(title, "red")
             for line in rest:
-                self._prose(line if line.startswith(" ") else f"  {line}", "red")
+                self.say(line if line.startswith(" ") else f"  {line}", "red")
         style = "green" if report.exit_code == 0 else "red"
         words = f"job {report.job_id} {report.state.value.replace('_', ' ')}"
         took = f"after {report.duration_s:.1f} s, exit code {report.exit_code}"
-        self._prose(f"{words} {took}. Logs in {folder}", style)
-
-    def _prose(self, text: str, style: str = "") -> None:
-        """Print words; at a terminal they are wrapped, and further lines are indented."""
-        indent = len(text) - len(text.lstrip(" "))
-        first, *rest = self._out.fitted(text[indent:], indent + 2)
-        for line in (" " * indent + first, *rest):
-            self.say(line, style)
+        self.say(f"{words} {took}. Logs in {folder}", style)
 
     def _indented(self, text: str) -> None:
         for line in text.splitlines():
-            self.say(f"      {line}")
+            self._out.line(f"      {line}")
 
     def _last_lines(self, failure: FirstFailure) -> None:
         if not failure.message:
             self.say(f"  it wrote nothing into its log ({failure.log})")
             return
-        self._prose(f"  its last lines ({failure.log}):")
+        self.say(f"  its last lines ({failure.log}):")
         self._indented(failure.message)
 
     def summary(self, report: Report, folder: str, *, planned: bool) -> None:
@@ -295,4 +293,4 @@ class Screen:
     def _end(self, report: Report, folder: str, counts: list[str], style: str) -> None:
         interrupted = ["interrupted"] if report.interrupted else []
         text = ", ".join([*counts, *interrupted])
-        self._prose(f"{report.cluster}: {text}. Kept in {folder}", style)
+        self.say(f"{report.cluster}: {text}. Kept in {folder}", style)
