@@ -66,8 +66,8 @@ class HcclPlan(Value):
             wrong = f'--sizes is "{sizes}"; it is from 4 to 16G bytes, as 8K-256M or 64M'
         elif floor and not _RATE.fullmatch(floor):
             wrong = f'--floor is "{floor}"; it is a bandwidth in GB/s, as 20'
-        elif (floor or nodes is not None or devices) and not known:
-            wrong = "--floor, --nodes and --devices belong to --hccl-test; add it"
+        elif (floor or devices) and not known:
+            wrong = "--floor and --devices belong to --hccl-test; add it"
         if wrong:
             raise UsageError(f"check: {wrong}")
         try:
