@@ -10,6 +10,7 @@ import select
 import sys
 import termios
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -196,6 +197,7 @@ class Writer:
         self._console: Any = None
         """A console of rich, whose import is slow and often not needed; None: plain lines."""
         self._status: Any = None
+        self._resting = threading.RLock()
         self._is_fitted = stream.isatty()
         if self._is_fitted or any(os.environ.get(name) for name in _COLOUR_VARIABLES):
             from rich.console import Console  # noqa: PLC0415
@@ -274,9 +276,10 @@ class Writer:
 
     def rest(self) -> None:
         """Remove the spinner."""
-        status, self._status = self._status, None  # a second thread may do the same
-        if status is not None:
-            status.stop()
+        with self._resting:  # a second thread that comes to write waits until it is gone
+            if self._status is not None:
+                self._status.stop()
+                self._status = None
 
 
 class LiveView:

@@ -9,6 +9,7 @@ import pty
 import select
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -82,6 +83,31 @@ def test_a_terminal_shows_how_far_a_phase_is() -> None:
             shown += os.read(ours, 10000).decode()
         assert "Ask … 12/16 nodes, slowest n7" in shown
         assert "of no phase" not in shown
+    os.close(ours)
+
+
+def test_a_thread_that_comes_to_write_waits_until_the_spinner_is_gone() -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        writer, stopping, gone = Writer(stream), threading.Event(), threading.Event()
+        writer.work("Ask")
+        status, seen = writer._status, list[bool]()
+        stop = status.stop
+
+        def stop_slowly() -> None:
+            stopping.set()
+            time.sleep(0.05)
+            stop()
+            gone.set()
+
+        status.stop = stop_slowly
+        first = threading.Thread(target=writer.rest)
+        first.start()
+        assert stopping.wait(10)
+        writer.rest()
+        seen.append(gone.is_set())
+        first.join()
+        assert seen == [True]
     os.close(ours)
 
 
