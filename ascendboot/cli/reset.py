@@ -141,7 +141,7 @@ def _take_back(
     elif not plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     is_lost, done = report.count(Outcome.UNREACHABLE) > 0, "nothing was changed"
-    if rest and (report.exit_code == 0 or (removes and is_lost)):
+    if rest and not report.interrupted and (report.exit_code == 0 or (removes and is_lost)):
         others = fold(each.name for each in rest.nodes)
         if plan:
             screen.say(f"Then {others} would get new keys, and no longer accept those of {node}")
@@ -225,24 +225,25 @@ def _reset(
     """Find what setup left, and show it or remove it."""
     interrupted = threading.Event()
     promise = "waiting for running commands; press Ctrl-C again to abort"
-    with on_interrupt(interrupted.set, screen, promise):
-        walk = Reset(
-            Progress(target, screen, interrupted, session.forks),
-            here=here,
-            locks=locks_of(session, breaks=break_lock),
-            former=session.former,
-            restores=restores,
-        )
-        if walk.look(session.connect_hosts_to_look):
-            if plan:
-                walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
-            elif not walk.has_work:
-                walk.progress.end(REMOVE, walk.results(Outcome.OK))
-            else:
-                changes = walk.results(Outcome.WOULD_CHANGE)
-                lines = [f"  {change.node}  {change.detail}" for change in changes]
-                agreed(f"Reset {target.name}?", lines)
-                walk.apply(session.fenced(session.hosts))
+    guarded = partial(on_interrupt, interrupted.set, screen, promise)
+    walk = Reset(
+        Progress(target, screen, interrupted, session.forks),
+        here=here,
+        locks=locks_of(session, breaks=break_lock),
+        former=session.former,
+        restores=restores,
+    )
+    with guarded():
+        found = walk.look(session.connect_hosts_to_look) and not interrupted.is_set()
+    if found and plan:
+        walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
+    elif found and not walk.has_work:
+        walk.progress.end(REMOVE, walk.results(Outcome.OK))
+    elif found:
+        changes = walk.results(Outcome.WOULD_CHANGE)
+        agreed(f"Reset {target.name}?", [f"  {each.node}  {each.detail}" for each in changes])
+        with guarded():  # not while it asks: there Ctrl-C ends the verb at once
+            walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)
 
 
