@@ -109,12 +109,12 @@ def init(
     hosts, notes = hosts_of(words, source if from_ else None)
     name = name or ask("Name of the cluster", _stem(hosts))
     path = Path(output or f"{FOLDER}/{name}.yaml")
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file with --output")
     if output != "-" and not force and os.path.lexists(path):
         raise UsageError(f"{path}: is there already; --force overwrites it, --output names another")
     if cluster_network and no_query:
         raise UsageError("--cluster-network: only the nodes know it; leave out --no-query")
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder; name a file with --output")
     has_user = any("user" in host.keys for host in hosts)
     user = user or ("" if has_user else ask("Login name on the nodes; empty: as with ssh", ""))
     draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)

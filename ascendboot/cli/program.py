@@ -228,6 +228,9 @@ class CarefulProgram(Program):
             if wanted.value in self.collection.collections:
                 self.args["list"].set_value(wanted.value)
                 wanted.set_value(None, cast=False)
+            group = self.args["list"].value
+            if isinstance(group, str) and group not in self.collection.collections:
+                raise ParseError(f"--list {group}: no such group")
             if self.args["complete"].value:
                 print_candidates(self.argv)
                 raise Exit
@@ -330,6 +333,8 @@ class _Parser(Parser):
                 waits = given[-1].takes_value and not given[-1].optional and "=" not in word
             elif waits:
                 waits = False
+            elif name.startswith("--") and not (self.initial and name in self.initial.flags):
+                bare = None  # unknown, and the next word may be its value
             elif needed and not word.startswith("-"):
                 needed -= 1
             elif bare and not word.startswith("-") and word not in self.contexts:

@@ -60,6 +60,8 @@ class Host(Value, kw_only=True):
 def hosts_of(words: Iterable[str], file: Path | None = None) -> tuple[list[Host], list[str]]:
     """The hosts that words and a file name, and notes on what of the file is left out.
 
+    Words that are hosts of the file select these of it.
+
     Raises:
         UsageError: a word or line is not understood, or a host is named twice.
         InventoryError: the file cannot be read.
@@ -67,7 +69,10 @@ def hosts_of(words: Iterable[str], file: Path | None = None) -> tuple[list[Host]
     found = [host for word in words for host in _hosts(word, word)]
     source = _Source()
     if file is not None:
-        found += source.hosts_of(file)
+        more, plain = source.hosts_of(file), {host.name for host in found if len(host.keys) == 1}
+        chosen = [host for host in more if host.name in plain]
+        taken = {host.name for host in chosen}
+        found = [host for host in found if host.name not in taken] + (chosen or more)
     places: dict[str, str] = {}
     for host in found:
         if host.name in places:

@@ -50,6 +50,8 @@ def locate(
     for path in tried:
         if _is_file(cwd / path):
             return cwd / path
+    if (cwd / name).is_dir():
+        raise UsageError(f"{source}: {name} is a folder; name the YAML file in it")
     raise UsageError(
         f"{source}: could not find the inventory {name}: tried "
         f"{', '.join(map(str, tried))}{_offer(cwd)}"

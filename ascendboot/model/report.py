@@ -86,7 +86,7 @@ class StepResult(Value):
     @property
     def identity(self) -> tuple[str, ...]:
         """Equal for results of one finding on several nodes."""
-        detail = self.detail.replace(f"{self.node}: ", "")
+        detail = f" {self.detail}".replace(f" {self.node}: ", " ")  # not of `alpha,beta: `
         return "" if self.cause else self.node, self.phase, self.step, detail
 
     def to_json(self) -> dict[str, object]:

@@ -45,7 +45,7 @@ def cases() -> Iterator[tuple[str, list[str], str]]:
             yield "a flag twice", line(verb, *twice), f"{verb}: --{flag}: given more than once; "
     for verb in needs:
         yield "no inventory", line(verb), "no inventory is named: "
-        yield "a folder", line(verb, "--inventory", "folder"), "could not find the inventory folder"
+        yield "a folder", line(verb, "--inventory", "folder"), "folder is a folder; name the YAML"
         yield "unreadable", line(verb, "-i", "loop.yaml"), "loop.yaml: could not be read: "
         yield "not a text", line(verb, "-i", "bytes.yaml"), "bytes.yaml"
         yield "no nodes", line(verb, "-i", "empty.yaml"), "empty.yaml:2: nodes: "

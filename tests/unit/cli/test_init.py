@@ -83,7 +83,7 @@ def test_an_alias_of_ssh_stays_one(tmp_path: Path) -> None:
         ("init --from nothing", 2, "nothing: could not be read: no such file or directory"),
         ("init 192.0.2.1 192.0.2.1", 2, "192.0.2.1: 192.0.2.1 stands in 192.0.2.1 too; keep one"),
         ("init 192.0.2.1 --user a:b --no-query", 2, "the new inventory: defaults.user: a login"),
-        ("init 192.0.2.1 --output . --force", 2, ".: is a folder; name a file with --output"),
+        ("init 192.0.2.1 --output .", 2, ".: is a folder; name a file with --output"),
         ("init a --cluster-network b --no-query", 2, "--cluster-network: only the nodes know it"),
         ("init 192.0.2.1 --container -x --no-query", 2, "the new inventory: defaults.container:"),
         ("init nowhere.invalid --no-query", 2, "nowhere.invalid: left out: its name has no IPv4"),

@@ -154,6 +154,12 @@ def test_variables_in_folders_beside_the_file_are_named() -> None:
     ]
 
 
+def test_words_select_hosts_of_a_file() -> None:
+    Path("f").write_text("Host a b github.com\n  User me\nHost c\n  User me\n")
+    hosts, _ = hosts_of(["d", "c", "a"], Path("f"))
+    assert [(host.name, host.where) for host in hosts] == [("d", "d"), ("a", "f:1"), ("c", "f:3")]
+
+
 def test_words_and_a_file_together() -> None:
     Path("f").write_text("c\n")
     hosts, _ = hosts_of(["root@a-[08-09]:2222", "[::1]:22"], Path("f"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.model.report import Outcome, Report, StepResult
+from ascendboot.model.report import Finding, Outcome, Report, StepResult
 from ascendboot.value import replace
 
 
@@ -87,3 +87,15 @@ def test_json_has_the_documented_keys() -> None:
             }
         ],
     }
+
+
+def test_a_finding_on_several_nodes_counts_once_whatever_their_names() -> None:
+    cause = Finding("x", "warning", ("alpha", "gamma"), "is odd")
+    assert cause.message.startswith("alpha,gamma: ")
+    results = [
+        StepResult(node, "compare", "x", Outcome.OK, f"warning: {cause.message}", cause=cause)
+        for node in cause.nodes
+    ]
+    own = [StepResult(n, "sshd", "x", Outcome.OK, f"{n}: odd", cause=cause) for n in cause.nodes]
+    whole = replace(report(), results=(*results, *own))
+    assert whole.findings("warning") == 2
