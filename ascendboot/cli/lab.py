@@ -97,7 +97,7 @@ def up(
     inventory = os.path.relpath(lab.inventory)
     added = f"has new nodes: {fold(reply['added'])}" if reply["added"] else ""
     words = added or ("already runs" if before else "is up")
-    next_one = f"Next: ascendboot setup --inventory {inventory}"
+    next_one = f"Next: ascendboot setup {inventory}"
     _end(call, reply, [*lines, *notes, f"The practice cluster {words}. {next_one}"])
 
 

@@ -611,7 +611,7 @@ class _Start(Value):
         screen.say(f"job {job}: started. It runs independently of this machine:")
         screen.say(f"  {plan.script_words}")
         for verb in (f"status --job {job}", f"logs --follow --job {job}", f"stop --job {job}"):
-            screen.say(f"  invoke {verb}")
+            screen.say(f"  ascendboot {verb}")
         if self.call.json:
             screen.json(running_report(plan, started, str(session.run.folder)).to_json())
         else:

@@ -39,7 +39,7 @@ _TOGETHER_S: Final = 2.0
 _FIRST_KILL_S: Final = 1.0
 """No launcher sends SIGKILL within this time after the first failure."""
 _SEE_LOGS: Final = (
-    "see the end of their logs, invoke check for the links between their devices, and"
+    "see the end of their logs, ascendboot check for the links between their devices, and"
     " dmesg on their nodes"
 )
 

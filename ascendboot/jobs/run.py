@@ -351,7 +351,7 @@ class Following:
 
     def _lost_primary(self, seen: str, *, and_so: str = "the job continues") -> UnreachableError:
         job = f"job {self.plan.job_id}"
-        reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
+        reason = f"could not follow {job} any longer: {seen}; {and_so}; ascendboot status"
         return UnreachableError(self.plan.primary, reason)
 
     def _stop(self) -> None:

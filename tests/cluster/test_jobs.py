@@ -478,7 +478,7 @@ def test_a_primary_without_power_is_waited_for_and_the_job_is_lost(operator: Ope
     operator.lab.fault("lab-1", "node-down")
     said = process.end(exits=4, timeout_s=180).json  # it was waited for to come back
     assert (said["job_id"], said["exit_code"]) == (job_id, 4)
-    assert said["message"].endswith("the job continues; invoke status")
+    assert said["message"].endswith("the job continues; ascendboot status")
     wait_until(lambda: operator.sh("lab-2", ALL_OF_JOBS) == "")
     operator.call("status", exits=4)
     operator.lab.undo("lab-1", "node-down")

@@ -184,7 +184,7 @@ def test_a_job_continues_when_the_primary_is_lost(cluster: LocalCluster) -> None
         cluster.run(plan, limits=Timeouts(beat_s=60, silence_s=1.0))
     assert re.fullmatch(
         rf"lab-1: could not follow job {plan.job_id} any longer: no data for \d+ s; "
-        "the job continues; invoke status",
+        "the job continues; ascendboot status",
         str(lost.value),
     )
     assert "exit" not in Path(plan.job_folder, "events").read_text()
@@ -237,11 +237,11 @@ STOPPED = (
     [
         (
             UnreachableError("lab-1", "could not open a session"),
-            "its connection has ended; the job continues; invoke status",
+            "its connection has ended; the job continues; ascendboot status",
         ),
         (
             CommandError("lab-1", STOPPED),
-            f"{STOPPED}; the state of the job is unknown; invoke status",
+            f"{STOPPED}; the state of the job is unknown; ascendboot status",
         ),
     ],
     ids=["the-connection", "the-container"],

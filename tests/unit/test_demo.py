@@ -53,7 +53,7 @@ def checkout() -> Iterator[Path]:
         (root / ".venv" / STAMP).write_text(f"{stamp}  -\n")
         (root / "bin").mkdir()
         for name, text in {
-            ".venv/bin/invoke": INVOKE,
+            ".venv/bin/ascendboot": INVOKE,
             ".venv/bin/python": PYTHON,
             "bin/python3": PYTHON3,
             "bin/apt-get": "exit 1",  # not that of this machine
@@ -140,7 +140,7 @@ def test_the_demo_has_a_help_and_no_other_arguments(
 
 
 def test_the_demo_leaves_a_cluster_that_runs_here_alone(checkout: Path) -> None:
-    program = checkout / ".venv/bin/invoke"
+    program = checkout / ".venv/bin/ascendboot"
     program.write_text(program.read_text().replace("null", '"c6120000"'))
     ended = demo(checkout)
     assert ended.returncode == 1

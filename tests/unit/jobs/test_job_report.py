@@ -434,7 +434,7 @@ def test_a_launcher_that_failed_before_any_rank(tmp_path: Path) -> None:
     assert (cause.kind, cause.ranks, cause.nodes) == (CauseKind.LAUNCHER, (), ("a-1",))
     assert cause.words == said
     assert cause.title == "a-1: the launcher failed, with exit code 255"
-    assert cause.remedy.startswith("invoke setup starts it again")
+    assert cause.remedy.startswith("ascendboot setup starts it again")
     assert (found.first_failure, found.exit_code) == (None, 255)
     assert said in found.message
 
