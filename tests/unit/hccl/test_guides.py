@@ -49,7 +49,7 @@ def test_the_inventory_of_an_example_has_what_its_script_exports(
     exports = {name: str(value) for name, value in script["exports"].items()}
     differing = [name for name in exports if cluster.env.get(name) != exports[name]]
     assert differing == script["otherwise"]
-    [line] = re.findall(r"^    invoke train (.*)", section, re.MULTILINE)
+    [line] = re.findall(r"^    ascendboot train (.*)", section, re.MULTILINE)
     name, *args = line.replace(" -- ", " ").split()
     assert [name, *args] == script["command"].split()
     path = PurePosixPath(f"{cluster.code_path}/{name}")
