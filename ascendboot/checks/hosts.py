@@ -61,7 +61,7 @@ def left_findings(left: Iterable[Node]) -> finding.Findings:
     for node in left:
         text = (
             f"this node ({node.address}) left the inventory, but the cluster's sshd, its keys "
-            "and its login are still there, and the other nodes trust its keys"
+            "and its login are still there, and the other nodes may still trust its keys"
         )
         remedy = f"Run remove {node.name}; if the server is gone for good, with --forget"
         yield finding.warning("node-left", (node.name,), text, remedy)

@@ -119,3 +119,12 @@ def test_the_shells_use_it(shell: str, place: Path) -> None:
     argv = [shell, "-c", f"{STUBS.get(shell, '')}{script}{SHELLS[shell]}"]
     found = subprocess.run(argv, env={**os.environ, **path}, stdout=subprocess.PIPE, check=True)
     assert [name for name in found.stdout.decode().split() if name in ATLAS] == ATLAS
+
+
+def test_bash_gets_names_that_it_cannot_run() -> None:
+    script = ended(MAIN, "--print-completion-script", "bash").stdout
+    stub = "ascendboot() { printf '%s\\n' '$(id) x' lab-1,lab-2; }\n"
+    call = "COMP_WORDS=(x); COMP_CWORD=0; _ascendboot; printf '%s\\n' \"${COMPREPLY[@]}\""
+    argv = ["bash", "-c", stub + script + call]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"\\$\\(id\\)\\ x\nlab-1,lab-2\n"
