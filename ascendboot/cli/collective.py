@@ -54,11 +54,18 @@ COLLECTIVE = "collective"
 NODE_CHECK = "node-check"
 HCCL_TEST = "hccl-test"
 """Phases, and the beginnings of the names of their folders in that of the run."""
-_NOT_RUN = {
-    COLLECTIVE: ("preflight-not-run", "the preflight could not be run"),
-    NODE_CHECK: (node_check.NOT_RUN, "the nodes could not be checked"),
-    HCCL_TEST: (hccl_test.NOT_RUN, "HCCL Test could not be run"),
+_CHECKS = {
+    NODE_CHECK: (
+        "Measure devices and pairs of nodes",
+        *(node_check.NOT_RUN, "the nodes could not be checked"),
+    ),
+    COLLECTIVE: (
+        "Check communication between ranks",
+        *("preflight-not-run", "the preflight could not be run"),
+    ),
+    HCCL_TEST: ("Run HCCL Test", hccl_test.NOT_RUN, "HCCL Test could not be run"),
 }
+"""Title, and id and words of the finding that it could not be run."""
 Results: TypeAlias = tuple[list[StepResult], bool]
 """The results of a check, and whether it was interrupted."""
 
@@ -89,18 +96,24 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
 def run_check(
     session: Session, screen: Screen, phase: str, check: Callable[[Ranks], Results]
 ) -> Results:
-    """Run one of the checks below over the open connections; if it cannot run, that is a finding.
+    """Run and show one of the checks below, over the open connections.
 
-    It writes on the nodes and removes everything.
+    It writes on the nodes and removes everything. If it cannot run, that is a finding.
     """
+    title, id_, what = _CHECKS[phase]
+    screen.working(title)
     try:
-        return check(Ranks.of(session, screen))
+        results, interrupted = check(Ranks.of(session, screen))
     except AscendbootError as error:
         words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
-        (id_, what), names = _NOT_RUN[phase], tuple(node.name for node in session.cluster.nodes)
-        return found(phase, id_, {}, [error_of(id_, names, f"{what}: {words}")]), False
+        names = tuple(node.name for node in session.cluster.nodes)
+        results = found(phase, id_, {}, [error_of(id_, names, f"{what}: {words}")])
+        interrupted = False
     finally:
         screen.rest()
+    if results:
+        screen.phase(title, results)
+    return results, interrupted
 
 
 def check_collective(ranks: Ranks) -> Results:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from ascendboot.checks.collective.hccl_test import HcclPlan
-from ascendboot.checks.probes import Coverage
 from ascendboot.cli.advice import advice_on
 from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes, run_check
 from ascendboot.cli.common import on_interrupt
@@ -202,23 +201,19 @@ def check(
     tested = ",".join(only if hccl_test else ()) or None
     flags = {"operation": operation, "sizes": sizes, "floor": floor, "devices": devices}
     wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, nodes=tested)
-    measure = partial(check_nodes, only=only)
     parts = (
-        ("Measure devices and pairs of nodes", "node-check", level == "full", measure),
-        ("Check communication between ranks", "collective", collective, check_collective),
-        ("Run HCCL Test", "hccl-test", hccl_test, partial(check_hccl_test, wanted=wanted)),
+        ("node-check", level == "full", partial(check_nodes, only=only)),
+        ("collective", collective, check_collective),
+        ("hccl-test", hccl_test, partial(check_hccl_test, wanted=wanted)),
     )
     with call.session("check", cluster, reads=True) as session:
         with _survey(session, screen, _REPORTING, only, shows_others=False) as survey:
-            coverage: Coverage = "all-pairs" if all_pairs else "ring"
-            check_cluster(survey, session.connect_hosts_to_look, coverage)
+            look = session.connect_hosts_to_look
+            check_cluster(survey, look, "all-pairs" if all_pairs else "ring")
         report = survey.progress.report(session.run.run_id)
-        for title, phase, is_wanted, part in parts:
+        for phase, is_wanted, part in parts:
             if is_wanted and not report.interrupted:
-                screen.working(title)
                 results, interrupted = run_check(session, screen, phase, part)
-                if results:
-                    screen.phase(title, results)
                 whole = (*report.results, *results)
                 report = replace(report, results=whole, interrupted=interrupted)
         document = report.to_json() | ({"advice": _advice(session, screen)} if advise else {})

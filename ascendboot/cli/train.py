@@ -71,6 +71,30 @@ _NO_TORCH: Final = (
 )
 
 
+class Choice(Value):
+    """What one job uses instead of all nodes and devices, and of what setup and inventory state."""
+
+    nodes: str | None = None
+    devices: tuple[int, ...] = ()
+    launcher: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, nodes: str | None, devices: str | None, launcher: str | None, env: Sequence[str]
+    ) -> Choice:
+        """Read the values of --nodes, --devices, --launcher and --env.
+
+        Raises:
+            UsageError: one is invalid.
+        """
+        ids = id_list("--devices", devices) if devices is not None else ()
+        if bad := [each for each in env if "=" not in each]:
+            raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
+        kind = among("--launcher", launcher, tuple(LAUNCHERS))
+        return cls(nodes, ids, kind, dict(each.split("=", 1) for each in env))
+
+
 class Order(Value, kw_only=True):
     """A job to start, with the flags of `train`."""
 
@@ -85,14 +109,7 @@ class Order(Value, kw_only=True):
     hangs: HangRules = field(default_factory=HangRules)
     skipped: tuple[str, ...] = ()
     """Ids of checks to skip."""
-    nodes: str | None = None
-    """The nodes of the job; None: all."""
-    devices: tuple[int, ...] = ()
-    """The devices of each node; empty: all of setup."""
-    launcher: str | None = None
-    """None: that of setup."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables of this job alone."""
+    choice: Choice = field(default_factory=Choice)
     ends_leftovers: bool = False
     """Whether to end processes of earlier jobs without asking."""
     plan: bool = False
@@ -220,14 +237,9 @@ def train(
         script=_script(script),
         hangs=hang_rules(hang_timeout, on_hang, detach=detach),
         skipped=skipped_checks(skip_checks),
-        nodes=nodes,
-        devices=id_list("--devices", devices) if devices is not None else (),
-        launcher=among("--launcher", launcher, tuple(LAUNCHERS)),
-        variables=_variables(env),
+        choice=Choice.of(nodes, devices, launcher, env),
         ends_leftovers=stop_leftovers,
-        supervised=supervision_limits(
-            supervise=supervise, resume=resume, elastic=elastic, others=others, budgets=budgets
-        ),
+        supervised=supervision_limits(budgets, elastic, resume, supervise=supervise, others=others),
         outputs=Outputs(on_event, metrics),
         resumed=resume or "",
         plan=plan,
@@ -247,7 +259,7 @@ def _run_order(call: Call, order: Order) -> None:
         raise UsageError("--on-event, --metrics: are only for supervised jobs; add --supervise")
     own_entries(Path(OWN_ENTRIES))  # an invalid file must not spoil the diagnosis at the end
     cluster = call.cluster(with_own_table=True)
-    chosen = _chosen(cluster, order.nodes)
+    chosen = _chosen(cluster, order.choice.nodes)
     record = setup_record_of(call.state, cluster)
     if record is None:
         raise LaunchError(
@@ -257,7 +269,7 @@ def _run_order(call: Call, order: Order) -> None:
     if outdated := record.why_outdated(cluster):
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
     stated = cluster.with_leaves(record.leaves)
-    cluster, part = _of_order(stated, record, order, chosen, call.path)
+    cluster, part = _of_choice(stated, record, order.choice, chosen, call.path)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     if cluster.is_for_torch and not stated.is_for_torch:
         screen.say(_NO_TORCH, "yellow")
@@ -278,12 +290,6 @@ def _run_order(call: Call, order: Order) -> None:
         start.launch()
 
 
-def _variables(stated: Sequence[str]) -> dict[str, str]:
-    if bad := [each for each in stated if "=" not in each]:
-        raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
-    return dict(each.split("=", 1) for each in stated)
-
-
 def _chosen(cluster: Cluster, nodes: str | None) -> list[str]:
     """The names that --nodes selects, first the node that starts the job; none: all nodes.
 
@@ -299,8 +305,8 @@ def _chosen(cluster: Cluster, nodes: str | None) -> list[str]:
     return list(dict.fromkeys((*first, *names)))
 
 
-def _of_order(
-    cluster: Cluster, record: SetupRecord, order: Order, chosen: Sequence[str], inventory: Path
+def _of_choice(
+    cluster: Cluster, record: SetupRecord, choice: Choice, chosen: Sequence[str], inventory: Path
 ) -> tuple[Cluster, SetupRecord]:
     """The nodes, devices and launcher of the flags as a cluster, with the variables of --env.
 
@@ -308,17 +314,17 @@ def _of_order(
         UsageError: the flags do not fit the inventory.
         LaunchError: setup has not prepared this launcher.
     """
-    for name, value in order.variables.items():
+    for name, value in choice.variables.items():
         if cluster.is_secret(name, value):
             raise UsageError(f"--env: {name} is a secret, which everybody can read in a command")
         _check_with(inventory, f"--env: {name}", {"env": {name: value}})
     if chosen:
         cluster, record = record.part_of(cluster, chosen)
-    if order.devices:
-        record = _on_devices(cluster, record, order.devices)
-    if order.launcher not in (None, record.launcher.kind):
-        cluster, record = _started_by(order.launcher or "", cluster, record, inventory)
-    return replace(cluster, env={**cluster.env, **order.variables}), record
+    if choice.devices:
+        record = _on_devices(cluster, record, choice.devices)
+    if choice.launcher not in (None, record.launcher.kind):
+        cluster, record = _started_by(choice.launcher or "", cluster, record, inventory)
+    return replace(cluster, env={**cluster.env, **choice.variables}), record
 
 
 def _on_devices(cluster: Cluster, record: SetupRecord, ids: Sequence[int]) -> SetupRecord:
@@ -358,12 +364,12 @@ def _check_with(inventory: Path, flag: str, more: Mapping[str, Mapping[str, str]
 
 
 def supervision_limits(
+    budgets: tuple[str | None, str | None, str | None],
+    elastic: str | None,
+    resume: str | None,
     *,
     supervise: bool,
-    resume: str | None,
-    elastic: str | None,
     others: str,
-    budgets: tuple[str | None, str | None, str | None],
 ) -> Limits | None:
     """Return the budgets of a supervised job; None without --supervise, --resume and --elastic.
 
@@ -553,8 +559,8 @@ class _Start(Value):
             grace_s=order.grace_s,
             notes=order.notes,
         )
-        lists = cluster.is_for_torch and bool(order.devices or order.launcher)
-        return replace(request, variables=order.variables, lists_devices=lists), found
+        lists = cluster.is_for_torch and bool(order.choice.devices or order.choice.launcher)
+        return replace(request, variables=order.choice.variables, lists_devices=lists), found
 
     def launch(self) -> None:
         """Plan the job, then show the plan, or start the job and detach or follow it.
