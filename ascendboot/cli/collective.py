@@ -154,10 +154,10 @@ def check_nodes(ranks: Ranks, only: Collection[str]) -> Results:
     return results, checked.interrupted
 
 
-def check_hccl_test(ranks: Ranks, wanted: HcclPlan) -> Results:
-    """Run HCCL Test on the wanted nodes and devices; otherwise as `check_nodes`."""
+def check_hccl_test(ranks: Ranks, only: Collection[str], wanted: HcclPlan) -> Results:
+    """Run HCCL Test on the wanted devices; otherwise as `check_nodes`."""
     session = ranks.session
-    request, left_out = ranks.idle_part(wanted.nodes or [n.name for n in session.cluster.nodes])
+    request, left_out = ranks.idle_part(only or [n.name for n in session.cluster.nodes])
     request = _for_hccl_test(request, wanted.devices)
     tested = _hccl_test(ranks, request, wanted)
     findings = in_order([*tested.findings, *node_check.skipped(left_out)])
@@ -169,17 +169,17 @@ def check_hccl_test(ranks: Ranks, wanted: HcclPlan) -> Results:
     return found(HCCL_TEST, "devices", well, findings), tested.interrupted
 
 
-def _for_hccl_test(request: LaunchRequest, ids: Collection[str]) -> LaunchRequest:
+def _for_hccl_test(request: LaunchRequest, ids: Collection[int]) -> LaunchRequest:
     """The request for some devices, with a launcher of MPI.
 
     Raises:
         LaunchError: the primary has none of the devices.
     """
-    chosen = [slot for slot in request.placement.slots if not ids or str(slot.device_id) in ids]
+    chosen = [slot for slot in request.placement.slots if not ids or slot.device_id in ids]
     numbers = defaultdict[str, Iterator[int]](count)
     slots = [replace(slot, local_rank=next(numbers[slot.node.name])) for slot in chosen]
     if not slots or slots[0].node != request.placement.primary:
-        raise LaunchError(f"the primary has none of the devices {', '.join(sorted(ids))}")
+        raise LaunchError(f"the primary has none of the devices {', '.join(map(str, sorted(ids)))}")
     launcher = request.launcher if traits_of(request.launcher).openmpi else MPIRUN
     return replace(request, placement=Placement(tuple(slots)), launcher=launcher)
 

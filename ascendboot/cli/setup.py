@@ -198,13 +198,12 @@ def check(
     if only and collective:
         words = "leave --nodes out, or use train --nodes --preflight"
         raise UsageError(f"check: --collective is a check of all ranks; {words}")
-    tested = ",".join(only if hccl_test else ()) or None
     flags = {"operation": operation, "sizes": sizes, "floor": floor, "devices": devices}
-    wanted = HcclPlan.of([n.name for n in cluster.nodes if hccl_test], **flags, nodes=tested)
+    wanted = HcclPlan.of(**flags, is_wanted=hccl_test)
     parts = (
         ("node-check", level == "full", partial(check_nodes, only=only)),
         ("collective", collective, check_collective),
-        ("hccl-test", hccl_test, partial(check_hccl_test, wanted=wanted)),
+        ("hccl-test", hccl_test, partial(check_hccl_test, only=only, wanted=wanted)),
     )
     with call.session("check", cluster, reads=True) as session:
         with _survey(session, screen, _REPORTING, only, shows_others=False) as survey:

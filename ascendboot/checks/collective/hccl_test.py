@@ -17,7 +17,7 @@ from ascendboot.jobs.error_codes import known_words
 from ascendboot.launch.plan import LaunchRequest
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import JobReport, JobState
-from ascendboot.model.names import counted, expand_list, names_among
+from ascendboot.model.names import counted, id_list
 from ascendboot.value import Value, field
 
 NOT_RUN, MISSING = "hccl-test-not-run", "hccl-test-missing"
@@ -31,28 +31,20 @@ _MOST_BYTES: Final = 16 << 30
 
 
 class HcclPlan(Value):
-    """What to measure, on which nodes and devices, and what is expected; empty: all."""
+    """What to measure, on which devices, and what is expected; empty: all."""
 
     operation: str = "all_reduce"
     least: int = 8 << 10
     most: int = 256 << 20
     floor: float | None = None
     """GB/s that the best size must reach."""
-    nodes: tuple[str, ...] = ()
-    devices: frozenset[str] = frozenset()
+    devices: frozenset[int] = frozenset()
 
     @classmethod
     def of(
-        cls,
-        known: Sequence[str],
-        *,
-        operation: str,
-        sizes: str,
-        floor: str,
-        nodes: str | None,
-        devices: str,
+        cls, *, operation: str, sizes: str, floor: str, devices: str, is_wanted: bool
     ) -> HcclPlan:
-        """The values of the flags; `known` are the nodes of the inventory, none without a test.
+        """The values of the flags, and of --hccl-test.
 
         Raises:
             UsageError: one is not possible.
@@ -66,16 +58,12 @@ class HcclPlan(Value):
             wrong = f'--sizes is "{sizes}"; it is from 4 to 16G bytes, as 8K-256M or 64M'
         elif floor and not _RATE.fullmatch(floor):
             wrong = f'--floor is "{floor}"; it is a bandwidth in GB/s, as 20'
-        elif (floor or devices) and not known:
+        elif (floor or devices) and not is_wanted:
             wrong = "--floor and --devices belong to --hccl-test; add it"
         if wrong:
             raise UsageError(f"check: {wrong}")
-        try:
-            ids = frozenset(expand_list(devices and f"[{devices}]"))
-        except ValueError as error:
-            raise UsageError(f"check: --devices: {error}") from error
-        names = names_among("check: --nodes", nodes, known) if nodes is not None else ()
-        return cls(operation, numbers[0], numbers[-1], float(floor) if floor else None, names, ids)
+        ids = frozenset(id_list("check: --devices", devices) if devices else ())
+        return cls(operation, numbers[0], numbers[-1], float(floor) if floor else None, ids)
 
 
 class HcclTest(node_check.NodeCheck, kw_only=True):

@@ -28,29 +28,22 @@ from tests.unit.launch.request import REQUEST, TORCHRUN
 
 PROGRAM = installed_templates() / "scripts/hccl_test.py"
 program = runpy.run_path(str(PROGRAM))
-FLAGS: dict[str, Any] = {
-    "operation": "all_reduce",
-    "sizes": "8K-64M",
-    "floor": "",
-    "nodes": None,
-    "devices": "",
-}
+FLAGS: dict[str, Any] = {"operation": "all_reduce", "sizes": "8K-64M", "floor": "", "devices": ""}
 HEADER = "data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:"
 GIB = 1 << 30
 
 
 def wanted(**flags: str) -> HcclPlan:
-    return HcclPlan.of(["lab-1", "lab-2"], **{**FLAGS, **flags})
+    return HcclPlan.of(is_wanted=True, **{**FLAGS, **flags})
 
 
 # ------------------------------------------------------------------------------------- the flags
 
 
 def test_flags_are_read() -> None:
-    found = wanted(sizes="64k-1G", floor="19.5", nodes="lab-[1-2]", devices="0-2,5")
+    found = wanted(sizes="64k-1G", floor="19.5", devices="0-2,5")
     assert (found.least, found.most, found.floor) == (64 << 10, GIB, 19.5)
-    assert (found.nodes, found.devices) == (("lab-1", "lab-2"), frozenset("0125"))
-    assert wanted(nodes="lab-2,lab-[1-2]").nodes == ("lab-2", "lab-1")
+    assert found.devices == frozenset((0, 1, 2, 5))
     assert wanted(sizes="64M").least == wanted(sizes="64M").most == 64 << 20
 
 
@@ -64,8 +57,6 @@ def test_flags_are_read() -> None:
             ({"floor": rate}, f'--floor is "{rate}"')
             for rate in ("x", "0", "-1", "nan", "1e9", "0.0")
         ),
-        ({"nodes": "lab-[2-3]"}, '--nodes: there is no "lab-3", only '),
-        ({"nodes": "lab-[2-"}, "--nodes: "),
         ({"devices": "0-"}, "--devices: "),
     ],
 )
@@ -76,10 +67,10 @@ def test_impossible_flags_are_refused(flags: Mapping[str, str], words: str) -> N
 
 
 def test_flags_without_the_test_are_refused() -> None:
-    assert HcclPlan.of([], **FLAGS) == HcclPlan.of(["lab-1"], **FLAGS)
+    assert HcclPlan.of(is_wanted=False, **FLAGS) == wanted()
     for flag in ({"floor": "20"}, {"devices": "0"}):
         with pytest.raises(UsageError, match="belong to --hccl-test; add it"):
-            HcclPlan.of([], **{**FLAGS, **flag})
+            HcclPlan.of(is_wanted=False, **{**FLAGS, **flag})
 
 
 # ----------------------------------------------------------------------- the program on the nodes
@@ -362,7 +353,7 @@ def test_an_interrupted_run_has_no_findings() -> None:
 
 def test_the_request_has_the_chosen_devices_and_a_launcher_of_mpi() -> None:
     whole = replace(TORCHRUN, placement=Placement(SLOTS))
-    made = _for_hccl_test(whole, frozenset("13"))
+    made = _for_hccl_test(whole, frozenset((1, 3)))
     places = [(s.node.name, s.device_id, s.local_rank) for s in made.placement.slots]
     assert places == [(ONE, 1, 0), (ONE, 3, 1), (TWO, 1, 0), (TWO, 3, 1)]
     assert made.launcher is MPIRUN
@@ -370,6 +361,6 @@ def test_the_request_has_the_chosen_devices_and_a_launcher_of_mpi() -> None:
     assert command[0] == str(made.mpirun)
     assert "ASCENDBOOT_DEVICES=1,3,1,3" in command
     assert not [word for word in command if word.startswith("RANK_TABLE_FILE=")]
-    assert _for_hccl_test(whole, frozenset()).placement == whole.placement
+    assert _for_hccl_test(whole, frozenset[int]()).placement == whole.placement
     with pytest.raises(LaunchError, match="the primary has none of the devices 9"):
-        _for_hccl_test(whole, frozenset("9"))
+        _for_hccl_test(whole, frozenset((9,)))
