@@ -29,8 +29,8 @@ from invoke.util import helpline
 
 from ascendboot import __version__
 from ascendboot.cli.common import INTERRUPTED, end_at_ctrl_c, end_at_ctrl_c_with, exit_with
-from ascendboot.cli.completion import PLACES, VERBS, print_candidates
-from ascendboot.console.streams import lost_document, write_plainly
+from ascendboot.cli.completion import PLACES, VERBS
+from ascendboot.console.streams import lost_document, wrapped, write_plainly
 from ascendboot.errors import LaunchError, UsageError
 from ascendboot.templates import installed_templates
 
@@ -231,9 +231,6 @@ class CarefulProgram(Program):
             group = self.args["list"].value
             if isinstance(group, str) and group not in self.collection.collections:
                 raise ParseError(f"--list {group}: no such group")
-            if self.args["complete"].value:
-                print_candidates(self.argv)
-                raise Exit
             super().parse_cleanup()
 
     def list_tasks(self) -> None:
@@ -367,14 +364,7 @@ def _print_rows(title: str, rows: Iterable[tuple[str, str]]) -> None:
         if not first.endswith("  "):
             sys.stdout.write(f"{first.rstrip()}\n")
             first = column
-        lines = textwrap.wrap(
-            text,
-            width,
-            initial_indent=first,
-            subsequent_indent=column,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines = wrapped(text, width, initial_indent=first, subsequent_indent=column)
         sys.stdout.write("".join(f"{line}\n" for line in lines or [first.rstrip()]))
 
 
@@ -400,7 +390,7 @@ def _fitted(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
         for is_prose, lines in groupby(paragraph.splitlines(), lambda line: not line[:1].isspace()):
             if is_prose:
-                yield from textwrap.wrap(" ".join(lines), _width(), break_on_hyphens=False)
+                yield from wrapped(" ".join(lines), _width())
                 continue
             for line in lines:
                 example, _, note = line.strip().partition("  ")
@@ -449,8 +439,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 _ONLY_TELL = {
-    *("--list", "-l", "--help", "-h", "--version", "-V", "help"),
-    *("--complete", "--print-completion-script"),
+    *("--list", "-l", "--help", "-h", "--version", "-V", "help", "--print-completion-script")
 }
 
 
@@ -479,8 +468,6 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     Importing all verbs takes longer than connecting to a node.
     """
     names = [word.partition(".")[0] for word in words]
-    if names[:1] == ["--complete"]:
-        return Collection()
     names = names[1:] if names[:1] == ["help"] else names
     wanted = PLACES.keys() & set(names) if names and names[0] in PLACES else PLACES.keys()
     collection = Collection()

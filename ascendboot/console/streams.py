@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import TextIOWrapper, UnsupportedOperation
 from typing import IO, Any, Final, TextIO, TypeAlias, cast
 
@@ -180,6 +181,8 @@ def _redirect_to_null(stream: TextIO) -> None:
     os.close(null)
 
 
+wrapped = partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)
+"""Divides a text into lines, but no word."""
 Part: TypeAlias = "str | tuple[str, str]"
 """A part of a line, or a part with a style of rich: ("failed", "red")."""
 
@@ -223,9 +226,7 @@ class Writer:
         if self._console is None:
             self._stream.write("".join(text for text, _ in pieces) + "\n")
         else:
-            from rich.text import Text  # noqa: PLC0415
-
-            self._console.print(Text.assemble(*pieces))
+            self._console.print(_text(*pieces))
 
     def fitted(self, words: str, column: int) -> list[str]:
         """Return words that begin in a column as lines that fit the terminal; elsewhere one line.
@@ -237,23 +238,14 @@ class Writer:
             return [words]
         width = self._console.width
         hang = column if width - column >= _NARROW else _INDENT
-        first, *rest = textwrap.wrap(
-            words,
-            width,
-            initial_indent=" " * column,
-            subsequent_indent=" " * hang,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-        return [first[column:], *rest]
+        lines = wrapped(words, width, initial_indent=" " * column, subsequent_indent=" " * hang)
+        return [lines[0][column:], *lines[1:]] if lines else [""]
 
     def work(self, title: str) -> None:
         """Show a spinner with this title until `rest`, only at a terminal."""
         self.rest()
         if self._console is not None and self._console.is_terminal:
-            from rich.text import Text  # noqa: PLC0415
-
-            self._title: Any = Text(f"{legible(title)} …")
+            self._title = _text(f"{legible(title)} …")
             self._status = self._console.status(self._title)
             self._status.start()
 
@@ -267,7 +259,7 @@ class Writer:
         from rich.live import Live  # noqa: PLC0415
 
         with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
-            yield LiveView(console, live)
+            yield LiveView(live)
 
     def progress(self, words: str) -> None:
         """Show how far the work is, beside its title."""
@@ -282,22 +274,25 @@ class Writer:
                 self._status = None
 
 
+def _text(*parts: Part) -> Any:  # noqa: ANN401 - that of rich, whose import is slow
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text.assemble(*parts)
+
+
 class LiveView:
     """Shows changing lines over a whole terminal, and reads its keys."""
 
-    def __init__(self, console: Any, live: Any) -> None:  # noqa: ANN401 - those of rich
-        self._console, self._live = console, live
+    def __init__(self, live: Any) -> None:  # noqa: ANN401 - that of rich
+        self._live = live
 
     def show(self, view: Callable[[int, int], Sequence[str]]) -> None:
         """Show the lines that `view` returns for this width and height; the first is a title."""
-        from rich.text import Text  # noqa: PLC0415
-
-        width, height = self._console.size
-        shown = [Text(legible_line(words)) for words in view(width, height)[:height]]
-        for line in shown:
-            line.truncate(width, overflow="ellipsis")
-        shown[0].stylize("bold")
-        self._live.update(Text("\n").join(shown), refresh=True)
+        width, height = self._live.console.size
+        title, *lines = map(legible_line, view(width, height)[:height])
+        text = _text((title, "bold"), *(f"\n{line}" for line in lines))
+        text.no_wrap, text.overflow = True, "ellipsis"
+        self._live.update(text, refresh=True)
 
     @staticmethod
     def quits(within_s: float) -> bool:

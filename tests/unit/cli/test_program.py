@@ -45,7 +45,7 @@ ALL = set(namespace().task_names)
         ("--help train", ALL),
         ("help train", {"train"}),
         ("help", ALL),
-        ("--complete -- train", set()),
+        ("--complete -- train", ALL),
         ("trian setup", ALL),
     ],
 )
