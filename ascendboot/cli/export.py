@@ -10,9 +10,10 @@ from invoke.collection import Collection
 from ascendboot.cli.common import among, whole_number
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.errors import UsageError
-from ascendboot.export import ansible, slurm
+from ascendboot.export import slurm
 from ascendboot.export.from_volcano import read_job
 from ascendboot.export.volcano import PROFILES, Job, export
+from ascendboot.inventory.sources import ansible_inventory
 from ascendboot.readiness.ready import script_arguments
 
 _JSON = "Print YAML and notes as one JSON document"
@@ -155,7 +156,7 @@ def export_ansible(call: Call) -> None:
 
     Exit codes: 0 done, 2 invalid inventory.
     """
-    call.screen.json(ansible.inventory(call.cluster()))
+    call.screen.json(ansible_inventory(call.cluster()))
 
 
 def _deliver(call: Call, text: str, notes: list[str], document: dict[str, object]) -> None:

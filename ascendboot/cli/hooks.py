@@ -23,8 +23,7 @@ from ascendboot.cli.common import event_target
 from ascendboot.errors import AscendbootError
 from ascendboot.model.files import write_atomically
 from ascendboot.supervise.core import Core
-from ascendboot.supervise.history import generations
-from ascendboot.supervise.metrics import metrics_text
+from ascendboot.supervise.history import generations, metrics_text
 from ascendboot.supervise.store import Store
 
 _COMMAND_S: Final = 10.0

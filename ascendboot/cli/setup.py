@@ -198,8 +198,7 @@ def check(
     if only and collective:
         words = "leave --nodes out, or use train --nodes --preflight"
         raise UsageError(f"check: --collective is a check of all ranks; {words}")
-    flags = {"operation": operation, "sizes": sizes, "floor": floor, "devices": devices}
-    wanted = HcclPlan.of(**flags, is_wanted=hccl_test)
+    wanted = HcclPlan.of(operation, sizes, floor, devices, is_wanted=hccl_test)
     parts = (
         ("node-check", level == "full", partial(check_nodes, only=only)),
         ("collective", collective, check_collective),

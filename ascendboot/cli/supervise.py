@@ -17,7 +17,8 @@ from ascendboot.cli.hooks import MetricsFile, hook
 from ascendboot.cli.known_jobs import REPORT_FILE, SUPERVISE_FOLDER, folder_held, now, recorded
 from ascendboot.cli.session import Session, WorkSides
 from ascendboot.console.screen import Screen
-from ascendboot.errors import AscendbootError, LaunchError, NodeError, UsageError
+from ascendboot.errors import AscendbootError, LaunchError, NodeError, UnreachableError, UsageError
+from ascendboot.facts.query import Unanswered, query
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.node_watch import NodeWatch
 from ascendboot.jobs.probe import probe_jobs, running_nodes
@@ -35,7 +36,7 @@ from ascendboot.launch.plan import (
     record_of,
 )
 from ascendboot.launch.planner import plan as plan_launch
-from ascendboot.model.cluster import CHIEF_PORTS, Cluster, NodeClocks, Parallel
+from ascendboot.model.cluster import CHIEF_PORTS, CheckpointRules, Cluster, NodeClocks, Parallel
 from ascendboot.model.job import JobReport
 from ascendboot.model.names import counted, fold
 from ascendboot.model.topology import pick
@@ -47,11 +48,15 @@ from ascendboot.readiness.queries import job_requirements
 from ascendboot.readiness.ready import Readiness, start_stopped_sshd
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import Run
-from ascendboot.supervise.checkpoints import resume_words
+from ascendboot.supervise.checkpoints import (
+    Checkpoint,
+    Listing,
+    checkpoint_query,
+    newest,
+    resume_words,
+)
 from ascendboot.supervise.core import Action, Core, Launch, OnEvent, Pick, keep_members
-from ascendboot.supervise.policy import Fault, Limits
-from ascendboot.supervise.search import CheckpointSearch
-from ascendboot.supervise.shape import legal_world, why_not_legal
+from ascendboot.supervise.policy import Fault, Limits, legal_world, why_not_legal
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
 from ascendboot.transport.pool import on_each
@@ -413,3 +418,40 @@ def _core(
         why = why_not_legal(shape, len(order), each, limits.min_nodes)
         raise LaunchError(f"{cannot}: {why}; or state a smaller --min-nodes")
     return Core(tuple(order), each, shape, limits, pick=pick_nodes, on_event=on_event)
+
+
+class CheckpointSearch(Struct, kw_only=True, eq=False):
+    """The checkpoints of one job, by the rules of its inventory."""
+
+    rules: CheckpointRules
+    sides: Mapping[str, Transport]
+    """Where the ranks of each node run; nodes come and go."""
+    forks: int
+    say: Callable[[str], None]
+    """Prints a note that was not printed before."""
+    _listings: dict[str, Listing] = field(default_factory=dict)
+    """What each node last had in its folder of checkpoints."""
+
+    def newest(self, nodes: Sequence[str]) -> Checkpoint | None:
+        """Query the nodes; return the newest complete checkpoint that all of them can load."""
+        answers = on_each(nodes, self._listing, forks=self.forks)
+        for node, answer in answers.items():
+            if not isinstance(answer, NodeError):
+                self._listings[node] = answer
+                continue
+            self._listings.pop(node, None)
+            if not isinstance(answer, UnreachableError):  # its loss is reported elsewhere
+                self.say(f"{answer}; its checkpoints are not known")
+        lost = [node for node in self._listings if node not in nodes]
+        found = newest(self._listings, self.rules, needed=nodes, lost=lost)
+        for note in found.notes:
+            self.say(note)
+        return found.checkpoint
+
+    def _listing(self, node: str) -> Listing:
+        fact = checkpoint_query(self.rules)
+        answer = query(self.sides[node], {"checkpoints": fact})["checkpoints"]
+        if isinstance(answer, Unanswered):
+            raise NodeError(node, answer.message)
+        found: Listing = answer.value
+        return found

@@ -33,8 +33,9 @@ from ascendboot.supervise.policy import (
     healthy_again,
     hold_s,
     is_back,
+    legal_world,
+    why_not_legal,
 )
-from ascendboot.supervise.shape import legal_world, why_not_legal
 from ascendboot.value import as_json, asdict, replace
 
 __all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]

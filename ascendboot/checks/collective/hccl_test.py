@@ -42,7 +42,7 @@ class HcclPlan(Value):
 
     @classmethod
     def of(
-        cls, *, operation: str, sizes: str, floor: str, devices: str, is_wanted: bool
+        cls, operation: str, sizes: str, floor: str, devices: str, *, is_wanted: bool
     ) -> HcclPlan:
         """The values of the flags, and of --hccl-test.
 

@@ -22,8 +22,7 @@ from ascendboot.cli.known_jobs import recorded
 from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.core import Core
-from ascendboot.supervise.history import Generation
-from ascendboot.supervise.metrics import metrics_text
+from ascendboot.supervise.history import Generation, metrics_text
 from ascendboot.supervise.policy import Limits
 from ascendboot.supervise.store import Store
 from tests.waiting import wait_until

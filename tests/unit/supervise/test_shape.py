@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendboot.model.cluster import Parallel
-from ascendboot.supervise.shape import legal_world, why_not_legal
+from ascendboot.supervise.policy import legal_world, why_not_legal
 
 MUST = "the number of ranks must be a multiple of"
 BATCH = ", and gbs 7 a multiple of mbs 2 x DP"
