@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ import yaml
 import ascendboot
 from ascendboot.errors import AscendbootError
 from ascendboot.inventory.yaml import FOLDER, locate
-from ascendboot.model.names import expand
+from ascendboot.model.names import MOST, expand
 from ascendboot.state import State
 from ascendboot.value import YAML_LOADER, Value
 
@@ -157,7 +159,9 @@ def candidates(words: Sequence[str]) -> list[str]:
     name = flags.get(flag) or waits or (bare[0] if bare else "")
     listed, comma, start = start.rpartition(",") if name == "nodes" else ("", "", start)
     with suppress(AscendbootError, OSError, ValueError, TypeError, LookupError, yaml.YAMLError):
-        found = [value for value in _values(name, before[0], given) if value.startswith(start)]
+        known_here = islice(_values(name, before[0], given), MOST)
+        # A shell inserts it as it is, and a file in this folder may be another user's.
+        found = [v for v in known_here if v.startswith(start) and shlex.quote(v) == v]
         left = [value for value in found if value not in listed.split(",")]
         return [f"{flag}{is_joined}{listed}{comma}{value}" for value in left]
     return []

@@ -32,6 +32,12 @@ from ascendboot.transport.pool import results_and_errors
 R = TypeVar("R")
 _DAY_S = 86400
 _PIECE = 1 << 20
+_BETWEEN_FILES = 1 << 20
+"""How many bytes of a tar may stand between two files: tarfile keeps them all."""
+_DEPTH = 256
+_LINKS = 100_000
+_TAR_ERRORS = (tarfile.TarError, OSError, ValueError, LookupError, ArithmeticError, RecursionError)
+"""What tarfile raises if a tar is none."""
 _NODES_HELP = "Only these nodes, as atlas-[1-4] or @group. Default: all"
 _HOST_HELP = "On the server itself, also if the inventory states a container"
 
@@ -245,10 +251,14 @@ def fetch(
 
     def receive(node: Node, side: Transport) -> tuple[str, str]:
         place = places[node.name]
-        words = _receive(cast("SshTransport", side), command, place, moved)
+        words = _receive(cast("SshTransport", side), command, place, Path(part, node.name), moved)
         return str(place), f"{Path(folder, 'NODE', path.name)}: {words}"
 
-    with call.session("fetch", cluster, reads=True) as session:
+    # Here, because Ctrl-C ends the threads of the nodes where they are.
+    halves = tempfile.TemporaryDirectory(
+        prefix=".ascendboot-", dir=folder, ignore_cleanup_errors=True
+    )
+    with halves as part, call.session("fetch", cluster, reads=True) as session:
         found, errors = _on_each(session, chosen, receive, host=host)
     _end(call, chosen, found, errors)
 
@@ -320,24 +330,28 @@ def _send(side: SshTransport, command: Command, source: Path, moved: _Moved) -> 
         return _ended(side.node, command, pipe)
 
 
-def _receive(side: SshTransport, command: Command, place: Path, moved: _Moved) -> str:
-    """Fetch a file or folder of a node as a tar; returns words about it.
+def _receive(
+    side: SshTransport, command: Command, place: Path, part: Path, moved: Callable[[int], None]
+) -> str:
+    """Fetch a file or folder of a node as a tar, first into a new folder; returns words about it.
 
     Raises:
         NodeError: it could not be fetched; what was there before stays.
     """
-    folder = tempfile.TemporaryDirectory(prefix=".ascendboot-", dir=place.parent)
-    with folder as part, side.pipe(command, moved) as pipe:
+    part.mkdir()
+    with side.pipe(command, moved) as pipe:
         try:
-            words = unpack(cast("IO[bytes]", pipe), place.name, Path(part))
-        except (tarfile.TarError, OSError, ValueError) as error:
+            words = unpack(cast("IO[bytes]", pipe), place.name, part)
+            _ended(side.node, command, pipe, also=_CHANGED)
+            if not Path(part, place.name).exists():
+                raise ValueError("the node sent nothing")
+            if os.path.lexists(place):
+                place.rename(part.with_name(f".{side.node}"))
+            Path(part, place.name).rename(place)
+        except _TAR_ERRORS as error:
             if pipe.is_over:
                 _ended(side.node, command, pipe)  # it may know more
             raise CommandError(side.node, f"could not {command.purpose}: {error}") from error
-        _ended(side.node, command, pipe, also=_CHANGED)
-        if os.path.lexists(place):
-            place.rename(Path(part, ".replaced"))
-        Path(part, place.name).rename(place)
     return words
 
 
@@ -361,34 +375,59 @@ def _ended(node: str, command: Command, pipe: Pipe, also: int = 0) -> str:
     return output.decode(errors="replace")
 
 
+class _Bounded:
+    """What a node sends, of which `left` bytes may follow."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source, self.left = source, _BETWEEN_FILES
+
+    def read(self, size: int) -> bytes:
+        data = self._source.read(size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise ValueError(f"the node sent more than {amount(_BETWEEN_FILES)} between two files")
+        return data
+
+
 def unpack(source: IO[bytes], name: str, into: Path) -> str:
     """Unpack a tar with the file or folder `name` into an empty folder; returns words about it.
 
     Nodes are not trusted: names stay below the folder, links are made last and lead nowhere else.
 
     Raises:
-        TarError, OSError, ValueError: it is no such tar, or there is no room for it.
+        _TAR_ERRORS: it is no such tar, or there is no room for it.
     """
     files, size, left_out, links = 0, 0, 0, list[tuple[Path, str]]()
-    with tarfile.open(mode="r|", fileobj=source) as tar:
+    bounded = _Bounded(source)
+    with tarfile.open(mode="r|", fileobj=cast("IO[bytes]", bounded)) as tar:
         for member in tar:
             tar.members = []  # type: ignore[attr-defined]  # otherwise it keeps them all
+            tar.pax_headers.clear()  # type: ignore[attr-defined]
+            bounded.left = _BETWEEN_FILES
             parts, target = PurePosixPath(member.name).parts, PurePosixPath(member.linkname)
             if parts[:1] != (name,) or ".." in parts:
                 raise ValueError(f"the node sent {member.name!a}, which is not of {name}")
+            if len(parts) > _DEPTH:
+                raise ValueError(f"the node sent more than {_DEPTH} folders in each other")
             path = into.joinpath(*parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             if member.isdir():
                 path.mkdir(exist_ok=True)
                 path.chmod(member.mode & 0o777 | 0o700)
             elif member.isreg() and not member.issparse():
+                bounded.left += member.size
                 with path.open("xb") as file:
                     shutil.copyfileobj(cast("IO[bytes]", tar.extractfile(member)), file, _PIECE)
                 path.chmod(member.mode & 0o777)
                 files, size = files + 1, size + member.size
             elif len(parts) == 1:
                 raise ValueError(f"it is no file or folder, but leads to {member.linkname!a}")
-            elif member.issym() and not target.is_absolute() and ".." not in target.parts:
+            elif (
+                member.issym()
+                and not target.is_absolute()
+                and ".." not in target.parts
+                and len(links) < _LINKS
+            ):
                 links.append((path, member.linkname))
             else:
                 left_out += 1

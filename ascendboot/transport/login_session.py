@@ -52,6 +52,7 @@ _POLL_SOON_S = 0.01
 
 
 _LIMITED = "every wait has a timeout; Ctrl-C interrupts it now"
+_UNLIMITED = "it goes on when the node does; Ctrl-C interrupts it now"
 _FOLLOWED = "the job does not need this connection; ascendboot reconnects when it is lost"
 
 
@@ -268,6 +269,7 @@ class Pipe:
             output += data
         if not self.is_over:
             self._session.close()
+        self._session.limit(_MARGIN_S)  # for an exit code that does not come
         return self._session.exit_code(), output, self._session.stderr.decode(errors="replace")
 
 
@@ -369,29 +371,42 @@ class SshTransport:
     @contextmanager
     def pipe(self, command: Command, moved: Callable[[int], None]) -> Iterator[Pipe]:
         """Start one command and use it as a file; it has no time limit. `moved` counts bytes."""
-        session, received = self._open(command)
-        with closing(session):
-            session.unlimit()
-            yield Pipe(session, received, moved)
+        with self._waits.of(self.node, command.purpose, _UNLIMITED) as progress:
+            session, received = self._open(command)
+
+            def note(count: int) -> None:
+                progress(command.purpose)
+                moved(count)
+
+            with closing(session):
+                session.unlimit()
+                yield Pipe(session, received, note)
 
     def terminal(self) -> int:
         """Connect this terminal with a shell there until it ends; its exit code.
 
         Raises:
+            CommandError: the server gives none.
             UnreachableError: the connection was lost.
         """
         purpose, size = "open a shell", os.get_terminal_size()
         channel, way = self._connection.open_session(purpose), self._way
         kind = os.environ.get("TERM", "dumb")
-        channel.get_pty(kind, size.columns, size.lines)
         sudo = () if self._password is None else ("sudo",)  # which prompts on this terminal
-        if way is not None:
-            words = ("exec", "-it", "-e", f"TERM={kind}", way.container, "bash")
-            channel.exec_command(f"exec {shlex.join((*sudo, way.engine, *words))}")
-        elif sudo:
-            channel.exec_command("exec sudo -i")
-        else:
-            channel.invoke_shell()
+        try:
+            channel.get_pty(kind, size.columns, size.lines)
+            if way is not None:
+                words = ("exec", "-it", "-e", f"TERM={kind}", way.container, "bash")
+                channel.exec_command(f"exec {shlex.join((*sudo, way.engine, *words))}")
+            elif sudo:
+                channel.exec_command("exec sudo -i")
+            else:
+                channel.invoke_shell()
+        except ERRORS as error:
+            user = self._connection.node.ssh.user
+            remedy = f"its sshd_config needs PermitTTY yes for {user}; exec needs no terminal"
+            why = f"the server gives no terminal ({error}); {remedy}"
+            raise CommandError(self.node, f"could not {purpose}: {why}") from error
         relay(channel)
         if (code := int(channel.recv_exit_status())) < 0:
             raise lost(self.node, purpose, self._connection.why_ended() or "it was closed")

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -17,6 +18,7 @@ import pytest
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, PROGRAM, Operator, set_up
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -103,6 +105,13 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
     ]:
         assert operator.call("fetch", *words, exits=exits).err.startswith(message)
     assert list((operator.lab.directory / "lab-2").iterdir()) == []
+
+    operator.sh("lab-2", "truncate -s 8G /data/long")
+    cut, started = operator.lab.directory / "cut", operator.start("fetch", "/data/long", "cut")
+    wait_until(lambda: any(path.stat().st_size for path in cut.rglob("long")))
+    started.send_signal(signal.SIGINT)
+    started.end(exits=130)
+    assert not list(cut.rglob("long"))
 
 
 def test_a_shell_has_the_terminal_and_its_exit_code(operator: Operator) -> None:

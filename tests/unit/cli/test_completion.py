@@ -39,6 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files = {"two.yaml": nodes, "inventories/site.yaml": nodes, "broken.yaml": "nodes: ["}
     files |= {f".ascendboot/runs/2026010{day}-train-ab/plan.json": "{}" for day in (1, 2)}
     files[".ascendboot/lab.yaml"] = nodes.replace("atlas", "lab")
+    files[".ascendboot/odd.yaml"] = 'nodes: {"$(reboot)": {}, "a\\nb": {}, "\\e(0": {}, a-1: {}}\n'
     files[".ascendboot/current"] = "two.yaml\n"
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +73,7 @@ ATLAS = ["atlas-01", "atlas-02"]
         ("exec -i inventories/site.yaml --nodes ", ATLAS),
         ("exec -i broken.yaml --nodes ", []),
         ("exec -i none --nodes ", []),
+        ("exec -i .ascendboot/odd.yaml --nodes ", ["a-1"]),
         ("exec --plan --nodes ", ATLAS),
         ("quarantine ", ATLAS),
         ("lab.fault ", ["lab-01", "lab-02"]),

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from ascendboot.cli.exec import unpack
+from ascendboot.cli.exec import _receive, unpack
+from ascendboot.errors import CommandError
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.login_session import Pipe, Session, SshTransport
 
 FILE, FOLDER, LINK = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE
 
@@ -53,6 +59,7 @@ def test_a_folder_with_modes_and_links(tmp_path: Path) -> None:
         [("it", FOLDER, ""), ("it/x", LINK, "."), ("it/x/y/../../../z", FILE, "")],
         [("it", FILE, "one"), ("it", FILE, "two")],
         [("it", FILE, ""), ("it/below", FILE, "")],
+        [("it/" + "a/" * 1500, FOLDER, "")],
     ],
 )
 def test_nothing_is_written_outside(tmp_path: Path, members: list[tuple[str, bytes, str]]) -> None:
@@ -62,3 +69,50 @@ def test_nothing_is_written_outside(tmp_path: Path, members: list[tuple[str, byt
         unpack(sent(*members), "it", into)
     assert list(tmp_path.iterdir()) == [into]
     assert not (into / "it").is_symlink()
+
+
+def test_what_a_node_sends_between_files_is_bounded(tmp_path: Path) -> None:
+    head = tarfile.TarInfo("it")
+    head.type, head.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
+    tar = io.BytesIO(head.tobuf(tarfile.GNU_FORMAT) + bytes(32 << 20))
+    with pytest.raises(ValueError, match="more than 1 MiB between two files"):
+        unpack(tar, "it", tmp_path)
+    assert tar.tell() < 2 << 20
+
+
+FETCH = Command(argv=("tar",), purpose="fetch", effect=Effect.READ)
+
+
+class Node:
+    """A node that sends something and ends well."""
+
+    node, stderr, limits = "a-1", b"", list[float]()
+
+    def __init__(self, sent: bytes) -> None:
+        self.sent = sent
+
+    @contextmanager
+    def pipe(self, _command: Command, moved: Callable[[int], None]) -> Iterator[Pipe]:
+        yield Pipe(cast("Session", self), self.sent, moved)
+
+    def read(self) -> bytes:
+        return b""
+
+    def end_stdin(self) -> None:
+        """Nothing reads it."""
+
+    def limit(self, seconds: float) -> None:
+        self.limits.append(seconds)
+
+    def exit_code(self) -> int:
+        return 0 if self.limits else -1
+
+
+@pytest.mark.parametrize("pairs", [0, 900])
+def test_what_was_fetched_before_stays_if_a_node_sends_nonsense(tmp_path: Path, pairs: int) -> None:
+    pair = tarfile.TarInfo.create_pax_global_header({"k": "v"})
+    place, side = tmp_path / "it", cast("SshTransport", Node(pair * pairs + bytes(10240)))
+    place.write_text("before")
+    with pytest.raises(CommandError, match="sent nothing" if not pairs else "recursion"):
+        _receive(side, FETCH, place, tmp_path / "new", list[int]().append)
+    assert place.read_text() == "before"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
+from paramiko import SSHException
 
 from ascendboot.errors import CommandError
 from ascendboot.model.cluster import Node
@@ -102,9 +104,10 @@ class MuteChannel:
 class SlowConnection:
     round_trip_s: float
     node: Node = field(default_factory=node)
+    channel: type[MuteChannel] = MuteChannel
 
     def open_session(self, _purpose: str) -> MuteChannel:
-        return MuteChannel()
+        return self.channel()
 
 
 @pytest.mark.parametrize(
@@ -124,3 +127,15 @@ def test_item_25_a_slow_link_is_named_in_the_error(
         transport.run(ASK)
     assert "could not list the NPUs: the login started nothing within" in str(caught.value)
     assert str(caught.value).endswith(end)
+
+
+class NoTerminal(MuteChannel):
+    def get_pty(self, *_: object) -> None:
+        raise SSHException("Channel closed.")
+
+
+def test_a_server_that_gives_no_terminal_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+    transport = SshTransport(cast("Connection", SlowConnection(0.1, channel=NoTerminal)))
+    with pytest.raises(CommandError, match=r"could not open a shell: .*PermitTTY"):
+        transport.terminal()
