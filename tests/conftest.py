@@ -7,7 +7,7 @@ import os
 import pytest
 
 # Not the operator's own: each test has its working directory.
-os.environ |= {"ASCENDBOOT_HOME": ".ascendboot", "XDG_CONFIG_HOME": "/nonexistent"}
+os.environ |= {"ASCENDBOOT_HOME": ".ascendboot", "XDG_CONFIG_HOME": "/dev/null"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
