@@ -88,22 +88,25 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
         alike.setdefault(_words(answers[node.name]), []).append(node.name)
     for (code, out, err, problem), names in sorted(alike.items(), key=lambda item: len(item[1])):
         if problem:
-            call.screen.error(problem)
+            call.screen.error(f"{fold(names)}: {problem}")
             continue
         call.screen.say(f"{fold(names)}{f': exit code {code}' if code else ''}", "bold")
         for line in (*out.splitlines(), *err.splitlines()):
             call.screen.say(f"  {line}")
     is_lost = any(isinstance(answer, UnreachableError) for answer in answers.values())
     code = UnreachableError.exit_code if is_lost else max(code for code, *_ in alike)
-    keys = ("exit_code", "stdout", "stderr", "problem")
-    rows = [{"node": n, **dict(zip(keys, _words(a), strict=True))} for n, a in answers.items()]
+    keys = ("exit_code", "stdout", "stderr")
+    rows = [
+        {"node": n, **dict(zip(keys, _words(a), strict=False)), "problem": str(errors.get(n, ""))}
+        for n, a in answers.items()
+    ]
     call.end(code, {"exit_code": code, "nodes": rows})
 
 
 def _words(answer: Result | NodeError) -> tuple[int, str, str, str]:
     """Exit code, standard output and error of a command, and why there are none."""
     if isinstance(answer, NodeError):
-        return answer.exit_code, "", "", str(answer)
+        return answer.exit_code, "", "", answer.message
     return answer.exit_code, answer.text, answer.stderr.decode(errors="replace"), ""
 
 
@@ -260,6 +263,9 @@ def fetch(
     )
     with halves as part, call.session("fetch", cluster, reads=True) as session:
         found, errors = _on_each(session, chosen, receive, host=host)
+    for name in errors:
+        if not any(places[name].parent.iterdir()):
+            places[name].parent.rmdir()
     _end(call, chosen, found, errors)
 
 
@@ -293,7 +299,7 @@ def _end(
 
 
 def _size(size: int) -> str:
-    return amount(size) if size >= 1 << 10 else f"{size} bytes"
+    return amount(size) if size >= 1 << 10 else counted(size, "byte")
 
 
 class _Moved:
@@ -421,7 +427,9 @@ def unpack(source: IO[bytes], name: str, into: Path) -> str:
                 path.chmod(member.mode & 0o777)
                 files, size = files + 1, size + member.size
             elif len(parts) == 1:
-                raise ValueError(f"it is no file or folder, but leads to {member.linkname!a}")
+                leads = f"leads to {member.linkname!a}; fetch that"
+                what = leads if member.linkname else "is a device or pipe"
+                raise ValueError(f"it is no file or folder, but {what}")
             elif (
                 member.issym()
                 and not target.is_absolute()

@@ -211,10 +211,16 @@ class Session(Struct, dict=True):
         return SshOpener(
             self.host_keys,
             nodes=self.cluster.nodes,
-            ask=_ask,
+            ask=self._ask,
             on_result=self.keep,
             waits=self.waits,
         )
+
+    def _ask(self, text: str) -> str | None:
+        if not sys.stdin.isatty():
+            return None
+        self.screen.rest()  # its spinner would be drawn over the question
+        return getpass.getpass(f"{legible(text)}: ")
 
     def connect_again(self, name: str) -> Transport:
         """Connect to the workload side of a node whose connection was lost.
@@ -331,9 +337,3 @@ class _RunLog(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Ignore the error."""
-
-
-def _ask(text: str) -> str | None:
-    if not sys.stdin.isatty():
-        return None
-    return getpass.getpass(f"{legible(text)}: ")

@@ -193,7 +193,7 @@ def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's n
     problems = {str(error) for job in found for error in job.errors.values()}
     for problem in sorted(problems):
         call.screen.error(problem)
-    lines = map(_job_row, rows) if rows else ["no job was started from here"]
+    lines = _job_rows(rows) if rows else ["no job was started from here"]
     code = AscendbootError.exit_code if damaged else 0
     call.end(UnreachableError.exit_code if problems else code, {"jobs": rows}, lines)
 
@@ -205,13 +205,18 @@ def _job(record: JobRecord, report: JobReport) -> dict[str, Any]:
     return {"job_id": record.job_id, "state": report.state.value, **is_known, **shown}
 
 
-def _job_row(row: dict[str, Any]) -> str:
-    if problem := row.get("problem"):
-        return f"{row['job_id']}  {row['state']:<12} {problem}"
-    age = span((now() - datetime.fromisoformat(row["started"])).total_seconds())
-    code = f" ({row['exit_code']})" if row["exit_code"] else ""
-    state, script = row["state"].replace("_", " ") + code, PurePath(row["script"] or "").name
-    return f"{row['job_id']}  {state:<12} {age + ' ago':<15} {fold(row['nodes'])}  {script}"
+def _job_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
+    codes = [f" ({row['exit_code']})" if row["exit_code"] else "" for row in rows]
+    states = [row["state"].replace("_", " ") + code for row, code in zip(rows, codes, strict=True)]
+    width = max(12, *map(len, states))
+    lines = []
+    for row, state in zip(rows, states, strict=True):
+        if (words := row.get("problem")) is None:
+            age = span((now() - datetime.fromisoformat(row["started"])).total_seconds())
+            script = PurePath(row["script"] or "").name
+            words = f"{age + ' ago':<15} {fold(row['nodes'])}  {script}"
+        lines.append(f"{row['job_id']}  {state:<{width}} {words}")
+    return lines
 
 
 class _Looks:

@@ -409,7 +409,9 @@ class SshTransport:
             raise CommandError(self.node, f"could not {purpose}: {why}") from error
         relay(channel)
         if (code := int(channel.recv_exit_status())) < 0:
-            raise lost(self.node, purpose, self._connection.why_ended() or "it was closed")
+            if (reason := self._connection.why_ended()) is None:
+                raise CommandError(self.node, "the shell was killed, and left no exit code")
+            raise lost(self.node, purpose, reason)
         return code
 
     def close(self) -> None:

@@ -104,7 +104,7 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
         (("big",), 2, 'fetch: SOURCE: "big" is not an absolute path'),
     ]:
         assert operator.call("fetch", *words, exits=exits).err.startswith(message)
-    assert list((operator.lab.directory / "lab-2").iterdir()) == []
+    assert not (operator.lab.directory / "lab-2").exists()
 
     operator.sh("lab-2", "truncate -s 8G /data/long")
     cut, started = operator.lab.directory / "cut", operator.start("fetch", "/data/long", "cut")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
+import sys
 import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.cli.session import Session
+from ascendboot.console.screen import Screen
 from ascendboot.state import Run, State
 from ascendboot.transport.api import Command, Effect
 from ascendboot.value import replace
@@ -29,6 +32,18 @@ def run(tmp_path: Path) -> Run:
 def opened(run: Run) -> AbstractContextManager[Session]:
     state = State(run.folder.parents[1])
     return Session.opened(TWO, state, run, accept_new=False, forks=2)
+
+
+def test_a_question_waits_until_the_spinner_is_gone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(Screen, "rest", lambda _screen: seen.append("rest"))
+    monkeypatch.setattr(getpass, "getpass", seen.append)
+    with opened(run) as session:
+        session._ask("Password")
+    assert seen[:2] == ["rest", "Password: "]
 
 
 def test_an_answer_that_cannot_be_kept_is_noted_once(

@@ -266,17 +266,19 @@ def test_one_damaged_file_hides_no_other_job(tmp_path: Path, damaged: str) -> No
         folder = tmp_path / f".ascendboot/runs/job-{number}"
         folder.mkdir(parents=True)
         recorded(folder)
-        (folder / "job.json").write_text(json.dumps(report(job_id=folder.name).to_json()))
+        ended = report(130, job_id=folder.name, state=JobState.INTERRUPTED)
+        (folder / "job.json").write_text(json.dumps(ended.to_json()))
     broken = tmp_path / f".ascendboot/runs/job-2/{damaged}"
     broken.write_text("{")
     done = called("jobs --inventory two.yaml", tmp_path)
     first, second = done.stdout.splitlines()
-    assert first.startswith(f"job-2  damaged      {broken}: could not be read (")
-    assert (second[:16], done.returncode) == ("job-1  succeeded", 1)
+    assert first.startswith(f"job-2  damaged           {broken}: could not be read (")
+    assert re.match(r"job-1  interrupted \(130\) \d+ d.* ago ", second), second
+    assert done.returncode == 1
     row, _ = json.loads(called("jobs --inventory two.yaml --json", tmp_path).stdout)["jobs"]
     assert (row["job_id"], row["state"], row["nodes"]) == ("job-2", "damaged", [])
     shown = called("status --inventory two.yaml", tmp_path)
-    assert "job job-1  succeeded" in shown.stdout
+    assert "job job-1  interrupted" in shown.stdout
     assert f"not looked at: {broken}: could not be read" in shown.stderr
     named = called("status --inventory two.yaml --job job-2", tmp_path)
     assert (named.returncode, str(broken) in named.stderr) == (1, True)
