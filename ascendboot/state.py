@@ -37,11 +37,9 @@ class State(Value):
         here, home = Path.cwd(), Path(os.path.expanduser("~"))  # noqa: PTH111 - never raises
         for place in (here, *here.parents):
             root = place / FOLDER
-            # In /tmp, the folder of another user could name nodes and keys of that user.
-            is_safe = place == here or (root.is_dir() and root.stat().st_uid in _trusted(here))
             # On a node, ~/.ascendboot holds the clusters that the node is part of.
             is_control = place != home or any((root / name).exists() for name in _CONTENTS)
-            if root.is_dir() and is_safe and is_control:
+            if root.is_dir() and is_control and _is_safe(root, here):
                 return cls(root)
         if named := os.environ.get("ASCENDBOOT_HOME"):
             return cls(here / Path(named).expanduser())
@@ -191,9 +189,14 @@ class Run(Value):
         write_text(self.folder / name, text)
 
 
-def _trusted(here: Path) -> tuple[int, int]:
-    """The users whose control folders are used above a folder: its owner's and one's own."""
-    return os.getuid(), here.stat().st_uid
+def _is_safe(root: Path, here: Path) -> bool:
+    """Whether it is not another user's, who could name nodes and keys there, as in /tmp.
+
+    A link belongs to the one who made it, and to whom its target belongs.
+    """
+    own, writable = here.stat(), 0o002
+    is_closed = root.parent == here and not own.st_mode & writable
+    return is_closed or {root.stat().st_uid, root.lstat().st_uid} <= {os.getuid(), own.st_uid}
 
 
 def _run_id(verb: str) -> str:

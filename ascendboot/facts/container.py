@@ -74,7 +74,7 @@ def _running(result: Result) -> Mapping[str, str]:
     if refused := [_message(reply) for reply in sections.values() if reply.exit_code]:
         raise ToolError("; ".join(refused))
     lines = [line.split() for reply in sections.values() for line in reply.text.splitlines()]
-    return {name.split(",")[0]: "".join(image) for name, *image in sorted(lines)}
+    return {name.split(",")[0]: "".join(image) for name, *image in sorted(filter(None, lines))}
 
 
 def container_exec(node: Node, answer: query.Answer[system.Engines]) -> ContainerExec | None:

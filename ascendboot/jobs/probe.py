@@ -14,14 +14,14 @@ from ascendboot.transport.pool import on_each
 from ascendboot.value import Struct, Value, field
 
 _PURPOSE = "look for jobs"
-_PROCESS = re.compile(r"process (\d+) (.*)")
+_PROCESS = re.compile(r"process (\d{1,15}) (.*)")
 _FORMS = {
-    "alive": re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)"),
-    "last": re.compile(r"rank\.(\d+)\.log (.*)"),
-    "loss": re.compile(r"rank\.(\d+)\.log (.*)"),
-    "silent": re.compile(r"(-?\d+) rank\.(\d+)\.log"),
-    "pace": re.compile(r"(\d+) (\d+) rank\.(\d+)\.log"),
-    "use": re.compile(r"(\d+) (\S) (-?\d+) (\d+) (\d+)"),
+    "alive": re.compile(r"(rank|launcher|agent|supervisor) (\d{1,15}|-) (\d{1,15})"),
+    "last": re.compile(r"rank\.(\d{1,15})\.log (.*)"),
+    "loss": re.compile(r"rank\.(\d{1,15})\.log (.*)"),
+    "silent": re.compile(r"(-?\d{1,15}) rank\.(\d{1,15})\.log"),
+    "pace": re.compile(r"(\d{1,15}) (\d{1,15}) rank\.(\d{1,15})\.log"),
+    "use": re.compile(r"(\d{1,15}) (\S) (-?\d{1,15}) (\d{1,15}) (\d{1,15})"),
 }
 """The forms of the lines about a job, by their first word."""
 

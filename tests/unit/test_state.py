@@ -61,6 +61,17 @@ def test_a_control_folder_of_another_user_above_is_not_used(
     assert State.here().root == tmp_path / "a/.ascendboot"
     os.chown(tmp_path / "a/.ascendboot", 12345, -1)
     assert State.here().root == tmp_path / "a/b/.ascendboot"
+    (tmp_path / "a/.ascendboot").rename(tmp_path / "own")
+    os.chown(tmp_path / "own", os.getuid(), -1)
+    (tmp_path / "a/.ascendboot").symlink_to(tmp_path / "own")
+    assert State.here().root == tmp_path / "a/.ascendboot"
+    os.lchown(tmp_path / "a/.ascendboot", 12345, -1)
+    assert State.here().root == tmp_path / "a/b/.ascendboot"
+    monkeypatch.chdir(tmp_path / "a")
+    assert State.here().root == tmp_path / "a/.ascendboot"
+    (tmp_path / "a").chmod(0o1777)
+    monkeypatch.setenv("ASCENDBOOT_HOME", "/data")
+    assert State.here().root == Path("/data")
 
 
 def test_an_inventory_is_the_last_one_and_its_paths_hold_in_every_folder(

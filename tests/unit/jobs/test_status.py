@@ -132,6 +132,8 @@ def test_the_pace_is_that_of_the_last_minute(
         *("", "job x\n", "what\nend\n", "end\nmore\n"),
         *("alive rank 0\nend\n", "last x y\nend\n", "last rank.0.log\nend\n"),
         *("loss x y\nend\n", "loss rank.0.log\nend\n"),
+        f"job j\npace {'9' * 400} 1 rank.0.log\nend\n",
+        f"job j\nsilent {'9' * 400} rank.0.log\nend\n",
     ],
 )
 def test_what_is_not_understood_is_refused(said: str) -> None:
