@@ -10,7 +10,8 @@ from contextlib import redirect_stdout
 from unittest import mock
 
 from ascendboot import __version__
-from ascendboot.cli.program import CarefulProgram, namespace
+from ascendboot.cli.program import namespace
+from tests.unit.cli.calls import ended_here
 
 _HEAD = f"""\
 .TH ASCENDBOOT 1 "" "ascendboot {__version__}" "User Commands"
@@ -41,10 +42,9 @@ def man_page() -> str:
 
 
 def _help(*words: str) -> str:
-    program = CarefulProgram(name="ascendboot", binary="ascendboot", namespace=namespace())
     printed = io.StringIO()
     with redirect_stdout(printed), mock.patch.dict(os.environ, COLUMNS="100"):
-        program.run(["ascendboot", *words], exit=False)
+        ended_here(words)
     return printed.getvalue()
 
 

@@ -27,8 +27,12 @@ def shown(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout_s: float = 300.0,
+    keys: bytes = b"",
 ) -> list[str]:
-    """Run a bash script in a terminal of this size; return the lines that it shows at the end."""
+    """Run a bash script in a terminal of this size; return the lines that it shows at the end.
+
+    `keys` are typed ahead.
+    """
     environ = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES", "NO_COLOR"}}
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -43,6 +47,7 @@ def shown(
         env={**environ, "TERM": "xterm-256color", **(env or {})},
     )
     os.close(theirs)
+    os.write(ours, keys)
     end = time.monotonic() + timeout_s
     try:
         while select.select([ours], [], [], max(0.0, end - time.monotonic()))[0]:

@@ -83,9 +83,7 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
             session, chosen, lambda _node, side: side.run(command).checked(), host=host
         )
     answers: dict[str, Result | NodeError] = {**results, **errors}
-    alike: dict[tuple[int, str, str, str], list[str]] = {}
-    for node in chosen:
-        alike.setdefault(_words(answers[node.name]), []).append(node.name)
+    alike = grouped((_words(answers[node.name]), node.name) for node in chosen)
     for (code, out, err, problem), names in sorted(alike.items(), key=lambda item: len(item[1])):
         if problem:
             call.screen.error(f"{fold(names)}: {problem}")

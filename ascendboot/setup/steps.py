@@ -162,10 +162,8 @@ class KeyPair(Step):
         make = write_script(text, purpose=f"make {self.name}")
         summary, action = f"{self.name} {why}", f"create {self.name}"
         if there is not None:
-            summary, action = (
-                f"{summary}; a new one replaces it",
-                f"replace {self.name}, which {why}",
-            )
+            summary += "; a new one replaces it"
+            action = f"replace {self.name}, which {why}"
         return Change(summary=summary, action=action, commands=(make,))
 
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import struct
-import subprocess
-import termios
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ascendboot.lab.cluster import Lab
+from tests import terminal
 from tests.cluster.operating import BASE, PROGRAM, Operator, set_up
 from tests.waiting import wait_until
 
@@ -117,21 +111,16 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
 def test_a_shell_has_the_terminal_and_its_exit_code(operator: Operator) -> None:
     refused = operator.call("shell", "lab-2", exits=2)
     assert refused.err.startswith("shell: there is no terminal; run commands with: exec --nodes")
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
-    argv = (PROGRAM, "shell", "lab-2")
-    with subprocess.Popen(
-        argv, cwd=operator.lab.directory, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
-        os.write(ours, b"hostname; stty size; exit 7\n")
-        seen, timer = b"", threading.Timer(60, process.kill)
-        timer.start()
-        while process.poll() is None:
-            if select.select([ours], [], [], 0.5)[0]:
-                seen += os.read(ours, 4096)
-        timer.cancel()
-    assert process.returncode == 7, seen
-    assert b"lab-2\r\n33 111\r\n" in seen
+    lines = terminal.shown(
+        f"{PROGRAM} shell lab-2; echo exits $?",
+        columns=111,
+        rows=33,
+        cwd=operator.lab.directory,
+        keys=b"hostname; stty size; exit 7\n",
+    )
+    at = lines.index("lab-2")
+    assert lines[at + 1] == "33 111", lines
+    assert "exits 7" in lines, lines
 
 
 def test_setup_and_check_of_some_nodes(operator: Operator) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from ascendboot.cli.program import CarefulExecutor, CarefulProgram, namespace
 
 MAIN = "from ascendboot.cli.program import main; main()"
 AS_INVOKE = "from invoke.main import program; program.run()"
@@ -16,6 +19,19 @@ def ended(program: str, *words: str, **options: Any) -> subprocess.CompletedProc
     argv = [sys.executable, "-c", program, *words]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.run(argv, check=False, text=True, **streams)
+
+
+def ended_here(words: Sequence[str]) -> int:
+    """Run the program in this process; its exit code."""
+    name, verbs = "ascendboot", namespace(words)
+    program = CarefulProgram(
+        name=name, binary=name, namespace=verbs, executor_class=CarefulExecutor
+    )
+    try:
+        program.run([name, *words])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
 
 
 def without_inventory() -> dict[str, str]:

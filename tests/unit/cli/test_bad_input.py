@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.cli.completion import PLACES, Outline, verbs_in
-from ascendboot.cli.program import CarefulExecutor, CarefulProgram, namespace
-from tests.unit.cli.calls import MAIN, ended
+from tests.unit.cli.calls import MAIN, ended, ended_here
 
 VERBS = {v: Outline.read(s) for place in PLACES for v, s in verbs_in(place).items()}
 LISTS = {"env", "path", "file", "host", "hccn-conf"}
@@ -90,19 +89,7 @@ def called(
 
     def call(words: list[str]) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ascendboot", *words])
-        program = CarefulProgram(
-            name="ascendboot",
-            binary="ascendboot",
-            namespace=namespace(words),
-            executor_class=CarefulExecutor,
-        )
-        code: object = 0
-        try:
-            program.run()
-        except SystemExit as end:
-            code = end.code
-        assert isinstance(code, int)
-        return (code, *capsys.readouterr())
+        return (ended_here(words), *capsys.readouterr())
 
     return call
 

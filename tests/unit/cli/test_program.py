@@ -24,7 +24,7 @@ from ascendboot.cli.completion import SHORT
 from ascendboot.cli.program import CarefulExecutor, CarefulProgram, namespace
 from ascendboot.errors import UsageError
 from ascendboot.readiness.ready import script_arguments
-from tests.unit.cli.calls import AS_INVOKE, MAIN, called, ended, without_inventory
+from tests.unit.cli.calls import AS_INVOKE, MAIN, called, ended, ended_here, without_inventory
 
 SOME = {"setup", "train"}
 LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}
@@ -72,12 +72,8 @@ def test_a_short_flag_means_the_same_in_every_verb() -> None:
 
 def shown(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a call prints that runs no verb, or its message if it is refused with 2."""
-    words = line.split()
-    program = CarefulProgram(name="ascendboot", binary="ascendboot", namespace=namespace(words))
-    with pytest.raises(SystemExit) as end:
-        program.run(["ascendboot", *words])
-    said = capsys.readouterr()
-    assert end.value.code == (2 if said.err else 0)
+    code, said = ended_here(line.split()), capsys.readouterr()
+    assert code == (2 if said.err else 0)
     assert not (said.out and said.err)
     return said.out or said.err
 
