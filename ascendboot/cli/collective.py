@@ -19,7 +19,6 @@ from ascendboot.checks.finding import grouped, in_order
 from ascendboot.cli.common import on_interrupt, promises
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, setup_record_of, work_side
-from ascendboot.console.screen import Screen
 from ascendboot.errors import (
     AscendbootError,
     InterruptedRunError,
@@ -70,16 +69,17 @@ Results: TypeAlias = tuple[list[StepResult], bool]
 """The results of a check, and whether it was interrupted."""
 
 
-def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
+def pass_preflight(session: Session, request: LaunchRequest) -> None:
     """Check before a job that its ranks can communicate.
 
     Raises:
         LaunchError: the job cannot start; the message lists all reasons.
         InterruptedRunError: the operator pressed Ctrl-C.
     """
+    screen = session.screen
     screen.say(f"preflight: {len(request.placement.slots)} ranks connect before the job starts")
     try:
-        ended = Ranks(session, screen, session.transports).meet(request)
+        ended = Ranks(session, session.transports).meet(request)
     except UnreachableError as error:
         raise LaunchError(_lost(session, error), "Stopped: the job was not started.") from error
     if ended.is_interrupted:
@@ -93,17 +93,16 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
     screen.say(f"preflight: passed: {ended.words}", "green")
 
 
-def run_check(
-    session: Session, screen: Screen, phase: str, check: Callable[[Ranks], Results]
-) -> Results:
+def run_check(session: Session, phase: str, check: Callable[[Ranks], Results]) -> Results:
     """Run and show one of the checks below, over the open connections.
 
     It writes on the nodes and removes everything. If it cannot run, that is a finding.
     """
+    screen = session.screen
     title, id_, what = _CHECKS[phase]
     screen.working(title)
     try:
-        results, interrupted = check(Ranks.of(session, screen))
+        results, interrupted = check(Ranks.of(session))
     except AscendbootError as error:
         words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
         names = tuple(node.name for node in session.cluster.nodes)
@@ -216,14 +215,13 @@ class Ranks(Value):
     """Starts ranks that check something, on the nodes of a session."""
 
     session: Session
-    screen: Screen
     transports: Mapping[str, Transport]
     """The workload sides."""
     errors: Mapping[str, NodeError] = field(default_factory=dict)
     """Why nodes have none."""
 
     @classmethod
-    def of(cls, session: Session, screen: Screen) -> Ranks:
+    def of(cls, session: Session) -> Ranks:
         """Use the open connections of a session."""
         hosts, nodes = session.hosts, session.cluster.nodes
         sides, errors = results_and_errors(
@@ -233,7 +231,7 @@ class Ranks(Value):
         )
         names = [node.name for node in nodes if node.name not in hosts]
         lost = {name: UnreachableError(name, "it is not reachable") for name in names}
-        return cls(session, screen, sides, {**errors, **lost})
+        return cls(session, sides, {**errors, **lost})
 
     def rounds(
         self,
@@ -248,7 +246,7 @@ class Ranks(Value):
 
         def start(words: tuple[str, ...]) -> tuple[Notes, JobReport]:
             number = next(numbers)
-            self.screen.working(f"{titles[words[0]]} (round {number})")
+            self.session.screen.working(f"{titles[words[0]]} (round {number})")
             report = runner.run(program_plan(request, program.encode(), words, grace_s=1.0))
             notes = read_notes(folder, range(request.placement.world_size))
             if folder.exists():
@@ -324,14 +322,14 @@ class Ranks(Value):
                 yield
             (folder / PLAN_FILE).unlink()
 
-        with on_interrupt(interrupts.press, self.screen, *promises(what)):
+        with on_interrupt(interrupts.press, self.session.screen, *promises(what)):
             yield Runner(
                 transports=self.transports,
                 folder=folder,
                 interrupts=interrupts,
                 known=known,
                 connect=self.session.connect_again,
-                tell=self.screen.error,
+                tell=self.session.screen.error,
                 forks=self.session.forks,
             )
 

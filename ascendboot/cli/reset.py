@@ -22,7 +22,7 @@ from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.reset import PLAN, REMOVE, Reset
 from ascendboot.setup.results import Progress
-from ascendboot.value import replace
+from ascendboot.value import Value, replace
 
 
 @cluster_verb(
@@ -65,8 +65,8 @@ def reset(
     Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong
     usage, 4 a node is unreachable, 130 interrupted.
     """
-    flags = {"npu_network": npu_network, "plan": plan, "yes": yes, "break_lock": break_lock}
-    _take_back(call, "reset", node, forget=forget, **flags)
+    flags = _Flags(npu_network, plan, yes, break_lock)
+    _take_back(call, "reset", node, flags, forget=forget)
 
 
 @cluster_verb(
@@ -104,52 +104,50 @@ def remove(
     Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong
     usage, 4 a node is unreachable, 130 interrupted.
     """
-    flags = {"npu_network": npu_network, "plan": plan, "yes": yes, "break_lock": break_lock}
-    _take_back(call, "remove", node, forget=forget, **flags)
+    flags = _Flags(npu_network, plan, yes, break_lock)
+    _take_back(call, "remove", node, flags, forget=forget)
 
 
-def _take_back(
-    call: Call,
-    verb: str,
-    node: str | None,
-    *,
-    forget: bool,
-    npu_network: bool,
-    plan: bool,
-    yes: bool,
-    break_lock: bool,
-) -> None:
+class _Flags(Value):
+    """Those of both verbs."""
+
+    npu_network: bool
+    plan: bool
+    yes: bool
+    break_lock: bool
+
+
+def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget: bool) -> None:
     path, cluster, state, screen = call.path, call.cluster(), call.state, call.screen
     left, removes = left_nodes(state, cluster), verb == "remove"
     gone = {each.name for each in left}
     target = _target(verb, cluster, left, node, forget=forget)
     rest = _without(call.cluster(with_own_table=True), node) if removes or node in gone else None
     run = state.new_run(verb, hidden=cluster.secrets)
-    agreed = partial(_agreed, verb, screen, yes=yes, can_ask=not call.json)
+    agreed = partial(_agreed, verb, screen, yes=flags.yes, can_ask=not call.json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
-    walked = partial(_reset, plan=plan, break_lock=break_lock, restores=npu_network)
     opened = partial(
         Session.opened, state=state, run=run, accept_new=False, forks=call.forks, screen=screen
     )
     if not forget:
         here = () if node else state.setup_left_here(cluster.name, path)
-        guard = nullcontext() if plan else state.locked(cluster.name, run.run_id)
+        guard = nullcontext() if flags.plan else state.locked(cluster.name, run.run_id)
         # A jump host may be another removed node.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
-            report = walked(session, target, here, screen, agreed)
-    elif not plan:
+            report = _reset(session, target, here, agreed, flags)
+    elif not flags.plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     is_lost, done = report.count(Outcome.UNREACHABLE) > 0, "nothing was changed"
     if rest and not report.interrupted and (report.exit_code == 0 or (removes and is_lost)):
         others = fold(each.name for each in rest.nodes)
-        if plan:
+        if flags.plan:
             screen.say(f"Then {others} would get new keys, and no longer accept those of {node}")
         else:
             if is_lost:
                 agreed(f"{node} is unreachable. Replace the keys of {others} all the same?", ())
             with opened(rest) as session:
-                report = _distrust(session, screen, path, node, report, break_lock=break_lock)
+                report = _distrust(session, path, node, report, flags)
             if not report.count(Outcome.FAILED, Outcome.BLOCKED):
                 done = f"all is still on it, but {others} no longer accept its keys"
             if node not in gone:
@@ -161,7 +159,7 @@ def _take_back(
             f"good: remove {node} --forget"
         )
     run.write_json("report.json", report.to_json())
-    screen.summary(report, run.shown, planned=plan)
+    screen.summary(report, run.shown, planned=flags.plan)
     call.end(report.exit_code, report.to_json())
 
 
@@ -215,27 +213,23 @@ def _reset(
     session: Session,
     target: Cluster,
     here: Sequence[Path],
-    screen: Screen,
     agreed: Callable[[str, Sequence[str]], None],
-    *,
-    plan: bool,
-    break_lock: bool,
-    restores: bool,
+    flags: _Flags,
 ) -> Report:
     """Find what setup left, and show it or remove it."""
     interrupted = threading.Event()
     promise = "waiting for running commands; press Ctrl-C again to abort"
-    guarded = partial(on_interrupt, interrupted.set, screen, promise)
+    guarded = partial(on_interrupt, interrupted.set, session.screen, promise)
     walk = Reset(
-        Progress(target, screen, interrupted, session.forks),
+        Progress(target, session.screen, interrupted, session.forks),
         here=here,
-        locks=locks_of(session, breaks=break_lock),
+        locks=locks_of(session, breaks=flags.break_lock),
         former=session.former,
-        restores=restores,
+        restores=flags.npu_network,
     )
     with guarded():
         found = walk.look(session.connect_hosts_to_look) and not interrupted.is_set()
-    if found and plan:
+    if found and flags.plan:
         walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
     elif found and not walk.has_work:
         walk.progress.end(REMOVE, walk.results(Outcome.OK))
@@ -248,17 +242,11 @@ def _reset(
 
 
 def _distrust(
-    session: Session,
-    screen: Screen,
-    path: Path,
-    left: str | None,
-    report: Report,
-    *,
-    break_lock: bool,
+    session: Session, path: Path, left: str | None, report: Report, flags: _Flags
 ) -> Report:
     """Replace the keys of the remaining nodes, then forget the removed node."""
     rekeyed = walk_setup(
-        session, screen, planning=False, inventory=path, break_lock=break_lock, rekeys=True
+        session, planning=False, inventory=path, break_lock=flags.break_lock, rekeys=True
     )
     report = replace(rekeyed, results=(*report.results, *rekeyed.results))
     if report.exit_code == 0:

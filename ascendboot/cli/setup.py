@@ -16,7 +16,6 @@ from ascendboot.cli.collective import check_collective, check_hccl_test, check_n
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
-from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
@@ -131,9 +130,7 @@ def _set_up(
     verb = "plan" if planning else "setup"
     with call.session(verb, cluster, reads=planning, accept_new=accept_new) as session:
         only = _only(cluster, nodes)
-        report = walk_setup(
-            session, screen, planning=planning, inventory=call.path, only=only, **options
-        )
+        report = walk_setup(session, planning=planning, inventory=call.path, only=only, **options)
     document = report.to_json() | {"accepted_host_keys": session.accepted}
     session.run.write_json("report.json", document)
     screen.summary(report, session.run.shown, planned=planning)
@@ -205,38 +202,39 @@ def check(
         ("hccl-test", hccl_test, partial(check_hccl_test, only=only, wanted=wanted)),
     )
     with call.session("check", cluster, reads=True) as session:
-        with _survey(session, screen, _REPORTING, only, shows_others=False) as survey:
+        with _survey(session, _REPORTING, only, shows_others=False) as survey:
             look = session.connect_hosts_to_look
             check_cluster(survey, look, "all-pairs" if all_pairs else "ring")
         report = survey.progress.report(session.run.run_id)
         for phase, is_wanted, part in parts:
             if is_wanted and not report.interrupted:
-                results, interrupted = run_check(session, screen, phase, part)
+                results, interrupted = run_check(session, phase, part)
                 whole = (*report.results, *results)
                 report = replace(report, results=whole, interrupted=interrupted)
-        document = report.to_json() | ({"advice": _advice(session, screen)} if advise else {})
+        document = report.to_json() | ({"advice": _advice(session)} if advise else {})
     session.run.write_json("report.json", document)
     screen.verdict(report, session.run.shown)
     call.end(report.exit_code, document | {"folder": str(session.run.folder)})
 
 
-def _advice(session: Session, screen: Screen) -> list[dict[str, str]]:
+def _advice(session: Session) -> list[dict[str, str]]:
     """Show the hints; a source of hints that cannot be read leaves the exit code as it is."""
     try:
         hints = advice_on(session)
     except (AscendbootError, OSError) as error:
-        screen.say(f"advice: could not look: {error}", "yellow")
+        session.screen.say(f"advice: could not look: {error}", "yellow")
         return []
     for hint in hints:
-        screen.say("advice: {where}: {text}. {remedy}. [{id}; source: {source}]".format_map(hint))
+        session.screen.say(
+            "advice: {where}: {text}. {remedy}. [{id}; source: {source}]".format_map(hint)
+        )
     if not hints:
-        screen.say("advice: none of the hints applies")
+        session.screen.say("advice: none of the hints applies")
     return hints
 
 
 def walk_setup(
     session: Session,
-    screen: Screen,
     *,
     planning: bool,
     inventory: Path,
@@ -255,7 +253,7 @@ def walk_setup(
     locks = None if planning else locks_of(session, breaks=break_lock)
     guard = nullcontext() if planning else state.locked(name, session.run.run_id)
     options = {"deletes": deletes, "take_over": take_over, "rekeys": rekeys}
-    with guard, _survey(session, screen, promise, only, locks=locks, **options) as survey:
+    with guard, _survey(session, promise, only, locks=locks, **options) as survey:
         if planning:
             plan_setup(survey, session.connect_hosts_to_look)
         else:
@@ -277,7 +275,6 @@ def locks_of(session: Session, *, breaks: bool) -> Locks:
 @contextmanager
 def _survey(
     session: Session,
-    screen: Screen,
     promise: str,
     only: Collection[str] = (),
     *,
@@ -288,7 +285,7 @@ def _survey(
     rekeys: bool = False,
 ) -> Iterator[Survey]:
     """Provide the survey of a session's cluster until it stops; without locks it is read-only."""
-    state, cluster = session.state, session.cluster
+    state, cluster, screen = session.state, session.cluster, session.screen
     ca = CaKeys(state.authority(cluster.name), cluster.name)
     needs_ca = cluster.trust == "ca"
     interrupted = threading.Event()

@@ -589,7 +589,7 @@ class _Start(Value):
             # Importing it takes as long as starting the job; see the figure of `train`.
             from ascendboot.cli.collective import pass_preflight  # noqa: PLC0415
 
-            pass_preflight(session, request, screen)
+            pass_preflight(session, request)
         started = now().isoformat(timespec="milliseconds")
         run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
         if self.order.detach:
