@@ -36,6 +36,8 @@ _BETWEEN_FILES = 1 << 20
 """How many bytes of a tar may stand between two files: tarfile keeps them all."""
 _DEPTH = 256
 _LINKS = 100_000
+_MODES = 0o755
+"""Which bits of a mode a node decides: others here may change nothing."""
 _TAR_ERRORS = (tarfile.TarError, OSError, ValueError, LookupError, ArithmeticError, RecursionError)
 """What tarfile raises if a tar is none."""
 _NODES_HELP = "Only these nodes, as atlas-[1-4] or @group. Default: all"
@@ -417,12 +419,12 @@ def unpack(source: IO[bytes], name: str, into: Path) -> str:
             path.parent.mkdir(parents=True, exist_ok=True)
             if member.isdir():
                 path.mkdir(exist_ok=True)
-                path.chmod(member.mode & 0o777 | 0o700)
+                path.chmod(member.mode & _MODES | 0o700)
             elif member.isreg() and not member.issparse():
                 bounded.left += member.size
                 with path.open("xb") as file:
                     shutil.copyfileobj(cast("IO[bytes]", tar.extractfile(member)), file, _PIECE)
-                path.chmod(member.mode & 0o777)
+                path.chmod(member.mode & _MODES)
                 files, size = files + 1, size + member.size
             elif len(parts) == 1:
                 leads = f"leads to {member.linkname!a}; fetch that"

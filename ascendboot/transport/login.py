@@ -80,7 +80,8 @@ class KeyFiles:
         with self._lock:
             if not self._password:
                 given = os.environ.get(SUDO_VARIABLE) or self._ask("Password for sudo on the nodes")
-                self._password = given or ""
+                # A second line would be read as the beginning of the program.
+                self._password = (given or "").partition("\n")[0]
         if not self._password:
             raise IdentityError(f"no password was given; set ${SUDO_VARIABLE}, or run it again")
         return self._password

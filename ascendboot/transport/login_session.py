@@ -516,11 +516,15 @@ def relay(channel: Channel) -> None:
     """Pass keys, output and the size of this terminal on until the channel ends."""
     keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
 
-    def resize(_signal: int, _frame: object) -> None:
+    def resize() -> None:
         with suppress(*ERRORS):
             channel.resize_pty(*os.get_terminal_size())
 
-    modes, handler = termios.tcgetattr(keyboard), signal.signal(signal.SIGWINCH, resize)
+    def note(_signal: int, _frame: object) -> None:
+        # The signal may come while this thread sends keys, and holds Paramiko's lock.
+        threading.Thread(target=resize, name="resize", daemon=True).start()
+
+    modes, handler = termios.tcgetattr(keyboard), signal.signal(signal.SIGWINCH, note)
     try:
         tty.setraw(keyboard, termios.TCSADRAIN)  # keeps what was typed ahead
         inputs: list[Channel | int] = [channel, keyboard]

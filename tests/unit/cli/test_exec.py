@@ -28,7 +28,7 @@ def sent(*members: tuple[str, bytes, str]) -> io.BytesIO:
             member.type, member.size, member.mode, member.linkname = (
                 kind,
                 len(content),
-                0o6750,
+                0o6772,
                 text,
             )
             tar.addfile(member, io.BytesIO(content))

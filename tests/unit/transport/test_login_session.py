@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +18,7 @@ from ascendboot.errors import CommandError
 from ascendboot.model.cluster import Node
 from ascendboot.transport import login_session
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.connection import Connection, Keepalive
+from ascendboot.transport.connection import Channel, Connection, Keepalive
 from ascendboot.transport.login_session import (
     REPORT_AFTER_S,
     Session,
@@ -139,3 +142,38 @@ def test_a_server_that_gives_no_terminal_is_named(monkeypatch: pytest.MonkeyPatc
     transport = SshTransport(cast("Connection", SlowConnection(0.1, channel=NoTerminal)))
     with pytest.raises(CommandError, match=r"could not open a shell: .*PermitTTY"):
         transport.terminal()
+
+
+class Busy(NoTerminal):
+    """The terminal changes its size while keys are sent."""
+
+    def __init__(self, reads: int) -> None:
+        super().__init__()
+        self.lock, self.told, self.fileno = threading.Lock(), threading.Event(), lambda: reads
+
+    def sendall(self, _keys: bytes) -> None:
+        with self.lock:
+            signal.raise_signal(signal.SIGWINCH)
+        assert self.told.wait(10)
+
+    def resize_pty(self, *_: int) -> None:
+        if self.lock.acquire(timeout=1):
+            self.told.set()
+
+    def recv(self, _size: int) -> bytes:
+        return b""
+
+
+def test_a_resize_while_keys_are_sent_does_not_wait_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (ours, theirs), (ends, begins) = pty.openpty(), os.pipe()
+    with open(theirs, "w") as terminal:  # noqa: PTH123 - a descriptor
+        for name in ("stdin", "stdout"):
+            monkeypatch.setattr(sys, name, terminal)
+        monkeypatch.setattr(os, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+        channel = Busy(ends)
+        os.write(ours, b"k")
+        threading.Timer(0.5, os.close, [begins]).start()
+        login_session.relay(cast("Channel", channel))
+    assert channel.told.is_set()

@@ -8,6 +8,7 @@ from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node
 from ascendboot.transport.connection import Connection, DroppedError, ProtocolError
 from ascendboot.transport.hostkeys import HostKeyChangedError
+from ascendboot.transport.login import SUDO_VARIABLE, KeyFiles
 from ascendboot.transport.ssh import JumpHosts, jump_node, retried
 from tests.unit.transport.builders import node
 
@@ -92,3 +93,8 @@ def test_a_jump_host_that_is_down_is_tried_once_for_all() -> None:
         with pytest.raises(UnreachableError, match="gate: no answer"):
             jumps.take("gate", opener)
     assert tries == ["try"]
+
+
+def test_only_the_first_line_is_a_password_for_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SUDO_VARIABLE, "hidden\nid\n")
+    assert KeyFiles(lambda _text: None).sudo_password() == "hidden"
