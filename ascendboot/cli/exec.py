@@ -23,6 +23,7 @@ from ascendboot.errors import CommandError, NodeError, UnreachableError, UsageEr
 from ascendboot.model.cluster import Node
 from ascendboot.model.names import counted, fold
 from ascendboot.readiness.ready import script_arguments
+from ascendboot.state import FOLDER
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result, Transport, amount, write_script
 from ascendboot.transport.connection import lost
@@ -179,6 +180,7 @@ def copy(
 
     Files appear at once and keep their modes; they belong to the user of the
     nodes. Files of a folder that is there already are replaced, others stay.
+    Folders .ascendboot below SOURCE are left out: they hold the cluster's keys.
 
     Examples:
       invoke copy tokenizer.json /data/
@@ -191,7 +193,11 @@ def copy(
     path, cluster = Path(source), call.cluster()
     if not path.exists():
         raise UsageError(f"copy: {path}: there is no such file or folder here; correct the path")
-    sizes = [each.stat().st_size for each in (path, *path.rglob("*")) if each.is_file()]
+    sizes = [
+        each.stat().st_size
+        for each in (path, *path.rglob("*"))
+        if FOLDER not in each.relative_to(path).parts and each.is_file()
+    ]
     chosen = cluster.chosen(nodes)
     name, moved = Path(os.path.abspath(path)).name, _Moved(call, sum(sizes) * len(chosen))  # noqa: PTH100 - resolve() follows the link
     words = (dest, name)
@@ -326,7 +332,7 @@ def _send(side: SshTransport, command: Command, source: Path, moved: _Moved) -> 
     with side.pipe(command, moved) as pipe:
         try:
             with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", pipe), bufsize=_PIECE) as tar:
-                tar.add(source, "it")
+                tar.add(source, "it", filter=_without_keys)
                 tar.addfile(tarfile.TarInfo("whole"))  # without it, half a tar is a tar
         except BrokenPipeError:
             pass  # the node has the reason
@@ -334,6 +340,10 @@ def _send(side: SshTransport, command: Command, source: Path, moved: _Moved) -> 
             why = f"{error.filename or source}: {error.strerror or error}"
             raise CommandError(side.node, f"could not {command.purpose}: {why}") from error
         return _ended(side.node, command, pipe)
+
+
+def _without_keys(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if PurePosixPath(member.name).name == FOLDER else member
 
 
 def _receive(

@@ -17,8 +17,9 @@ from typing import Literal, TypeAlias
 
 from ascendboot.value import Value, field
 
-ALWAYS_LEFT_OUT = (".git", "__pycache__", "*.pyc", ".ascendboot-sending.??????")
-"""Names that are no code; the last one is that of unfinished transfers."""
+ALWAYS_LEFT_OUT = (".git", "__pycache__", "*.pyc", ".ascendboot", ".ascendboot-sending.??????")
+"""Names that are no code: of the last two, one holds the cluster's CA keys, which no node may have,
+the other an unfinished transfer."""
 MOST_FILES = 10_000
 MOST_BYTES = 512 * 1024**2
 """Every job reads the tree of the code; a larger tree holds data that must be excluded."""

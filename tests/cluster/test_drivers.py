@@ -67,6 +67,8 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
     (folder / "data.bin").write_bytes(os.urandom(5 << 20))
     (folder / "data.bin").chmod(0o640)
     (folder / "sub/last").symlink_to("data.bin")
+    (folder / "sub/.ascendboot/clusters").mkdir(parents=True)
+    (folder / "sub/.ascendboot/clusters/key").touch()
 
     out = operator.call("copy", "big", "/data/", exits=0).out
     assert out == "lab-[1-3]  /data/big: 1 file, 5 MiB\n"

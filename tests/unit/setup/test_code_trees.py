@@ -35,7 +35,13 @@ def tree(tmp_path: Path) -> Path:
         path.chmod(0o644)
     (root / "main.py").chmod(0o755)
     (root / "link").symlink_to("pkg/a b.py")
-    for name in (".git/config", "pkg/__pycache__/a.bin", "pkg/a.pyc", ".ascendboot-sending.abcdef"):
+    for name in (
+        ".git/config",
+        ".ascendboot/key",
+        "pkg/__pycache__/a.bin",
+        "pkg/a.pyc",
+        ".ascendboot-sending.abcdef",
+    ):
         path = root / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("left out")
