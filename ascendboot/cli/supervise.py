@@ -16,7 +16,6 @@ from ascendboot.cli.common import Outputs
 from ascendboot.cli.hooks import MetricsFile, hook
 from ascendboot.cli.known_jobs import REPORT_FILE, SUPERVISE_FOLDER, folder_held, now, recorded
 from ascendboot.cli.session import Session, WorkSides
-from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, LaunchError, NodeError, UnreachableError, UsageError
 from ascendboot.facts.query import Unanswered, query
 from ascendboot.jobs.follow import Interrupts
@@ -77,7 +76,6 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     record: SetupRecord
     """Of the nodes and devices of the job."""
     whole: SetupRecord
-    screen: Screen
     ready: Ready
     follow: Follow
     _clocks: NodeClocks = field(default_factory=NodeClocks)
@@ -150,7 +148,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
             report = self._completed or self.follow(plan, self._clocks, folder, progress)
             report = report.without(run.secrets)
             run.write_json(f"{part}/{REPORT_FILE}", report.to_json())
-        self.screen.job(report, f"{run.shown}/{part}")
+        self.session.screen.job(report, f"{run.shown}/{part}")
         return report
 
     def stop(self, generation: int) -> Collection[str]:
@@ -184,7 +182,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
             rules=rules,
             sides=session.transports,
             forks=session.forks,
-            say=lambda words: self.screen.say_once(words, "yellow"),
+            say=lambda words: self.session.screen.say_once(words, "yellow"),
         )
 
     @property
@@ -235,7 +233,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
 
     def tell(self, words: str) -> None:
         """Print what happened."""
-        self.screen.say(words)
+        self.session.screen.say(words)
 
     def _connected(self, names: Sequence[str]) -> WorkSides:
         """The connections to nodes, opened where there is none."""

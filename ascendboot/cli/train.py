@@ -274,7 +274,7 @@ def _run_order(call: Call, order: Order) -> None:
     if cluster.is_for_torch and not stated.is_for_torch:
         screen.say(_NO_TORCH, "yellow")
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
-        start = _Start(call, order, session, part, record, screen)
+        start = _Start(call, order, session, part, record)
         if order.supervised is not None and not order.plan:
             start.supervise(order.supervised)
             return
@@ -518,7 +518,6 @@ class _Start(Value):
     record: SetupRecord
     """Of the nodes, devices and launcher of the job."""
     whole: SetupRecord
-    screen: Screen
     interrupts: Interrupts = field(default_factory=Interrupts)
 
     @before_start()
@@ -548,7 +547,7 @@ class _Start(Value):
         if order.supervised is not None and not order.plan and found.unready:
             raise NotReadyError(found.unready, found.lost)
         free_nodes(
-            found, session.transports, order, self.screen, run_id=run_id, forks=session.forks
+            found, session.transports, order, session.screen, run_id=run_id, forks=session.forks
         )
         request = job_request(
             cluster,
@@ -569,7 +568,7 @@ class _Start(Value):
             LaunchError: the job was not started.
             Exit: the exit code is not 0.
         """
-        session, screen, run = self.session, self.screen, self.session.run
+        session, screen, run = self.session, self.session.screen, self.session.run
         request, ready = self.ready(session.cluster, self.record, run.run_id)
         if self.record.slots != self.whole.slots:
             from ascendboot.cli.supervise import table_of_setup, with_own_table  # noqa: PLC0415 - as below
@@ -608,7 +607,7 @@ class _Start(Value):
 
     def _detach(self, plan: LaunchPlan, started: str) -> None:
         """Start the job completely or not at all, and print the next commands."""
-        session, screen, job = self.session, self.screen, plan.job_id
+        session, screen, job = self.session, self.session.screen, plan.job_id
         try:
             start_detached(plan, session.transports, forks=session.forks)
         except LaunchError:
@@ -625,7 +624,7 @@ class _Start(Value):
 
     def _run(self, plan: LaunchPlan, ready: Readiness) -> JobReport:
         """Start the job and follow it until it ends; if it fails, query its devices once."""
-        screen, folder = self.screen, self.session.run.folder
+        screen, folder = self.session.screen, self.session.run.folder
         ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
         screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
         screen.say(plan.script_words)
@@ -665,7 +664,7 @@ class _Start(Value):
         counting: Callable[[Callable[[bytes], None]], Callable[[bytes], None]] = lambda sink: sink,
     ) -> JobReport:
         """Start a job, or follow a started one, until it ends; its logs go into `folder`."""
-        to_stderr, screen = self.call.json, self.screen
+        to_stderr, screen = self.call.json, self.session.screen
         shown, coloured = Screen.raw(to_stderr=to_stderr), Screen.shows_colours(to_stderr=to_stderr)
         folded = Folded(shown, len(plan.ranks)) if self.order.fold else None
 
@@ -710,7 +709,7 @@ class _Start(Value):
         """
         from ascendboot.cli.supervise import OnNodes, run_generations  # noqa: PLC0415 - as above
 
-        session, screen, job = self.session, self.screen, self.session.run
+        session, screen, job = self.session, self.session.screen, self.session.run
         if self.order.resumed:
             job = replace(supervised_run(session.state, self.order.resumed), secrets=job.secrets)
         generations = OnNodes(
@@ -718,7 +717,6 @@ class _Start(Value):
             job=job,
             record=self.record,
             whole=self.whole,
-            screen=screen,
             ready=self.ready,
             follow=self.follow,
         )

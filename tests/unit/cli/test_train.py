@@ -258,7 +258,6 @@ def test_every_generation_has_variables_of_its_own() -> None:
         job=cast("Any", None),
         record=cast("Any", None),
         whole=cast("Any", SimpleNamespace(slots=())),
-        screen=Screen(json_mode=True),
         ready=cast("Any", None),
         follow=cast("Any", None),
     )
