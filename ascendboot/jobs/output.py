@@ -8,6 +8,7 @@ import re
 import subprocess
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -199,9 +200,9 @@ class Folded:
         label = _LABEL.match(line)
         who, text = (label[0], line[label.end() :]) if label else (b"", line)
         alike = self._alike.setdefault(text, []) if label else []
-        newest = self._newest.get(who, -1)
-        number = next((n for n in alike if n > newest), self._first + len(self._waiting))
-        if number == self._first + len(self._waiting):
+        at = bisect_right(alike, self._newest.get(who, -1))
+        number = alike[at] if at < len(alike) else self._first + len(self._waiting)
+        if at == len(alike):
             self._waiting.append((now, text, set()))
             alike.append(number)
         self._waiting[number - self._first][2].add(who)

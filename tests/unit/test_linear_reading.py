@@ -15,7 +15,14 @@ from ascendboot.facts.parsers.base import around
 from ascendboot.facts.parsers.npu_smi import OF_MAPPING
 from ascendboot.jobs.evidence import error_in
 from ascendboot.jobs.loss import LossWatch
+from ascendboot.jobs.output import Folded
 from ascendboot.model.secrets import is_secret_value, without_secrets
+
+
+def _fold_blank_lines() -> None:
+    folded = Folded(list[bytes]().append, 2)
+    folded(b"a:0 | \n" * 150_000)
+    folded.close()
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,7 @@ from ascendboot.model.secrets import is_secret_value, without_secrets
             lambda: [*LossWatch(0, "a").look(b"loss  " * 50_000 + b"9" * 500_000 + b"loss nan")],
             id="losses in one line",
         ),
+        pytest.param(_fold_blank_lines, id="blank lines of a rank"),
         pytest.param(lambda: without_secrets("A_" * 50_000), id="a long name"),
         pytest.param(lambda: without_secrets("TOKEN_" * 20_000), id="a name like many secrets"),
         pytest.param(lambda: is_secret_value("a+" * 50_000), id="a long value"),
