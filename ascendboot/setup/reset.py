@@ -102,7 +102,7 @@ class SideLeftovers(Value):
         place, removed = self._place, list[tuple[str, str]]()
         if self.code_files:
             files = f"{self.code_files} files of the code that setup sent"
-            removed.append(("code", f"remove{place} {files}"))
+            removed.append(("code", f"remove {files}{place}"))
         if self.sshd is not None:
             removed.append(("sshd", f"stop the cluster's sshd{place}"))
         if self.table:

@@ -169,4 +169,4 @@ def test_code_goes_into_containers_and_out_again(bring_up: Callable[..., Lab]) -
     assert sorted(job.out.splitlines()) == [f"lab-{n}:{n - 1} | inside {PATH}" for n in (1, 2)]
     reset = operator.call("reset", "--yes", "--json", inventory=inventory)
     told = [r["detail"] for r in reset.json["results"] if r["step"] == "code"]
-    assert told == ["removed in the container rec-sdk, 2 files of the code that setup sent"] * 2
+    assert told == ["removed 2 files of the code that setup sent in the container rec-sdk"] * 2

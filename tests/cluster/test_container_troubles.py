@@ -199,7 +199,7 @@ def test_a_container_that_the_inventory_no_longer_names_keeps_no_sshd(operator: 
     assert "what setup installed is still in the container rec-sdk, which the" in left
     assert operator.sh("lab-1", SERVERS) == "1\n"
     reset = operator.call("reset", "--yes", *with_it, exits=0)
-    assert "the cluster's sshd in the container rec-sdk stopped" in reset.out
+    assert "stopped the cluster's sshd in the container rec-sdk" in reset.out
     assert operator.on_all(SERVERS) == ["0\n", "0\n"]
     operator.setup(inventory=plain, exits=0)
     assert operator.on_all(SERVERS) == ["1\n", "1\n"]

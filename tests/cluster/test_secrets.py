@@ -132,7 +132,7 @@ def test_item_05_no_secret_of_a_full_run_can_be_read_by_others(
 
     of_it = ("--inventory", str(path))
     with Listed() as listed:
-        assert "+export PLAIN=seen" in call(0, "setup", "--plan", options=of_it)
+        assert "+export PLAIN=seen" in call(0, "setup", "--plan", "--diff", options=of_it)
         call(0, "setup", options=of_it)
         call(0, "check")
         done = call(0, "train", "job.py")

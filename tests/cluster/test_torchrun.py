@@ -70,6 +70,15 @@ def test_ddp_learns_and_goes_on_from_its_checkpoint(operator: Operator) -> None:
     assert float(last) < float(first) / 10
 
 
+def test_a_job_on_some_devices_sees_no_others(operator: Operator) -> None:
+    names = "DEVICE_ID LOCAL_RANK WORLD_SIZE ASCEND_RT_VISIBLE_DEVICES"
+    operator.script("sees.py", f"import os\nprint(*map(os.environ.get, '{names}'.split()))\n")
+    for launcher in ((), ("--launcher", "mpirun")):
+        ended = operator.call("train", "sees.py", "--devices", "1", *launcher, exits=0)
+        lines = sorted(line for line in ended.out.splitlines() if " | " in line)
+        assert lines == ["lab-1:0 | 0 0 2 1", "lab-2:1 | 0 0 2 1"]
+
+
 def test_what_each_rank_is_told(operator: Operator) -> None:
     job = operator.call("train", "tells.py", "--preflight", exits=0)
     assert re.search(
@@ -162,12 +171,3 @@ def test_reset_leaves_nothing_of_all_that(operator: Operator) -> None:
     ended = operator.call("reset", "--yes")
     assert (ended.code, "left alone" in ended.err) == (0, False), ended.err
     assert operator.on_all(f"[ -e {BASE} ] || echo nothing") == ["nothing\n"] * 2
-
-
-def test_a_job_on_some_devices_sees_no_others(operator: Operator) -> None:
-    names = "DEVICE_ID LOCAL_RANK WORLD_SIZE ASCEND_RT_VISIBLE_DEVICES"
-    operator.script("sees.py", f"import os\nprint(*map(os.environ.get, '{names}'.split()))\n")
-    for launcher in ((), ("--launcher", "mpirun")):
-        ended = operator.call("train", "sees.py", "--devices", "1", *launcher, exits=0)
-        lines = sorted(line for line in ended.out.splitlines() if " | " in line)
-        assert lines == ["lab-1:0 | 0 0 2 1", "lab-2:1 | 0 0 2 1"]
