@@ -205,7 +205,7 @@ def checkout(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 def said_by(lines: str, docker: Docker, checkout: Path) -> str:
     """The output of lines of the README in a shell in dockerd's network namespace."""
-    script = INVOKE.format(ascendboot=Path(sys.executable).with_name("ascendboot"))
+    script = PROGRAM.format(ascendboot=Path(sys.executable).with_name("ascendboot"))
     if not docker.can("compose", "version"):  # the plugin Compose 2
         names = ("docker", "docker-compose")
         script += COMPOSE_1.format(*(program(name) for name in names))
@@ -224,8 +224,8 @@ def said_by(lines: str, docker: Docker, checkout: Path) -> str:
     return done.stdout
 
 
-INVOKE = """
-invoke() {{ {ascendboot} "$@"; }}
+PROGRAM = """
+ascendboot() {{ {ascendboot} "$@"; }}
 """
 # Debian 12 has version 1 of compose, which has no --wait.
 COMPOSE_1 = """

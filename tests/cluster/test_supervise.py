@@ -63,8 +63,9 @@ def operator(bring_up_once: Callable[..., Lab]) -> Operator:
 
 
 def latest(operator: Operator) -> Path:
-    """The folder of the last run of `train`."""
-    return max((operator.lab.directory / ".ascendboot/runs").glob("*-train-*"))
+    """The folder of the last run of `train`; two may begin in one second."""
+    runs = (operator.lab.directory / ".ascendboot/runs").glob("*-train-*")
+    return max(runs, key=lambda run: (run.name[:15], run.stat().st_mtime_ns))
 
 
 def recorded(operator: Operator) -> list[dict[str, Any]]:
