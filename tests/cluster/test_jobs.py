@@ -472,7 +472,7 @@ def assert_setup_is_asked_for(operator: Operator, nodes: str) -> None:
 @LONG
 def test_a_primary_without_power_is_waited_for_and_the_job_is_lost(operator: Operator) -> None:
     process = operator.start("train", "steps.py", "--json")
-    wait_until(lambda: operator.call("status", "--json").json["state"] == "running")
+    wait_until(lambda: operator.call("status", "--json").json.get("state") == "running")
     job_id = status(operator)["job_id"]
     wait_until(lambda: all_ready(operator, job_id))
     operator.lab.fault("lab-1", "node-down")
