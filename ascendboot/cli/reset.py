@@ -24,15 +24,19 @@ from ascendboot.setup.reset import PLAN, REMOVE, Reset
 from ascendboot.setup.results import Progress
 from ascendboot.value import Value, replace
 
+_HELP = {
+    "plan": "Show what would be removed; change nothing",
+    "yes": "Do not ask; required with --json and without a terminal",
+    "break-lock": BREAK_LOCK_HELP,
+}
+
 
 @cluster_verb(
     help={
         "node": "Reset only this node, also one that was removed from the inventory",
         "forget": "With --node: do not connect to the node, only replace the keys of the others",
         "npu-network": "Also set the network of the NPUs as it was before setup",
-        "plan": "Show what would be removed; change nothing",
-        "yes": "Do not ask; required with --json and without a terminal",
-        "break-lock": BREAK_LOCK_HELP,
+        **_HELP,
     }
 )
 def reset(
@@ -75,9 +79,7 @@ def reset(
         "node": "The node, in the inventory or removed from it",
         "forget": "Do not connect to the node, only replace the keys of the others",
         "npu-network": "Also set the network of its NPUs as it was before setup",
-        "plan": "Show what would be removed; change nothing",
-        "yes": "Do not ask; required with --json and without a terminal",
-        "break-lock": BREAK_LOCK_HELP,
+        **_HELP,
     },
 )
 def remove(
