@@ -42,8 +42,21 @@ _KEYS = {
     "ascendboot_server_id": "server_id",
 }
 """The keys of a node for variables of Ansible, and for those that `export.ansible` writes."""
-_ONE_FILE = "`ansible-inventory -i FILE --list >hosts.json` writes it as one file that is read"
-_FORMS = f"expected hosts, a hostfile, ~/.ssh/config or an inventory of Ansible ({_ONE_FILE})"
+_ARGUMENTS = ("ansible_common_args", "ansible_extra_args")
+_SUDO = {"ansible_become": "", "ansible_become_method": "sudo", "ansible_become_user": "root"}
+_SUDO_PASSWORD = re.compile(r"ansible_(become|sudo)_pass(word)?")
+_YES = ("1", "on", "t", "true", "y", "yes")
+_ENDINGS = ("", ".yml", ".yaml", ".json")
+_NOTED = ("ansible_", "ascendboot_", "$ANSIBLE_VAULT")
+"""Of files in these folders other variables are noted together: tasks use them, not SSH."""
+_CONTENT = re.compile(r"^\s*(?!---|#)\S", re.MULTILINE)
+_NO_KEY = "an inventory has no such key"
+_LOGIN = "log in with a key: ssh-copy-id puts yours on the nodes"
+_ENCRYPTED = "encrypted by ansible-vault, so it is not read; state it in the new inventory"
+_FORMS = (
+    "expected hosts, a hostfile, ~/.ssh/config or an inventory of Ansible "
+    "(`ansible-inventory -i FILE --list >hosts.json` writes any as one file that is read)"
+)
 _Variables = dict[str, tuple[str, str]]
 """Values and their places `file:line`, by name."""
 
@@ -107,30 +120,33 @@ class _Source(Struct):
     """A file of another tool; of Ansible its groups, with hosts, inner groups and variables."""
 
     file: str = ""
-    left_out: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """The places of what is left out, by words that name it and say why."""
+    left_out: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    """The lines of what is left out, by file and words that name it and say why."""
     own: dict[str, _Variables] = field(default_factory=dict)
     """The variables of each host, and its place as the one without a name."""
     hosts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     parents: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     shared: dict[str, _Variables] = field(default_factory=lambda: defaultdict(dict))
 
-    def leave_out(self, at: str, what: str, why: str = "an inventory has no such key") -> None:
-        places = self.left_out[f"{what}: left out: {why}"]
-        places += [] if at in places else [at]
+    def leave_out(self, at: str, what: str, why: str = _NO_KEY) -> None:
+        file, _, line = at.rpartition(":")
+        if file != self.file and not what.startswith(_NOTED):
+            what, why = "other variables", _NO_KEY
+        self.left_out[file, f"{what}: left out: {why}"].add(int(line))
 
     @property
     def notes(self) -> list[str]:
-        """What is left out, with file and lines."""
-        found = []
-        for words, places in self.left_out.items():
-            lines = [int(place.rpartition(":")[2]) for place in places]
-            found.append((min(lines), f"{places[0].rpartition(':')[0]}:{runs(lines)}: {words}"))
-        return [note for _, note in sorted(found)]
+        """What is left out, with file and lines; of the named file first."""
+        found = sorted(
+            (file != self.file, file, min(lines), f"{file}:{runs(lines)}: {words}")
+            for (file, words), lines in self.left_out.items()
+        )
+        return [note for *_, note in found]
 
     def hosts_of(self, path: Path) -> list[Host]:
         """The hosts of a file, whose form its content shows."""
         self.file = file = str(path)
+        folders = [path.parent / "group_vars", path.parent / "host_vars"]
         whole = read_text(path, file)
         numbered = enumerate(whole.splitlines(), 1)
         lines = [(f"{file}:{n}", text.strip()) for n, text in numbered]
@@ -139,16 +155,17 @@ class _Source(Struct):
         if not lines:
             raise UsageError(f"{file}: names no host; {_FORMS}")
         if _YAML.match(texts[0]):
-            found = self.of_yaml(read(path, file=file, has_nulls=True, text=whole))
+            found = self.of_yaml(self.sheet(path, whole))
         elif any(map(_SSH_HOST.match, texts)) and any(map(_SSH_OTHER.match, texts)):
             found = [host for line in lines for host in self.of_ssh(*line)]
-        elif any(map(_SECTION.fullmatch, texts)) or any("=" in _SLOTS.sub("", t) for t in texts):
+        elif (
+            any(map(_SECTION.fullmatch, texts))
+            or any("=" in _SLOTS.sub("", text) for text in texts)
+            or (any(map(Path.is_dir, folders)) and not any(map(_SLOTS.search, texts)))
+        ):
             found = self.of_ini(lines)
         else:
             found = [host for line in lines for host in _of_hostfile(*line)]
-        for name in ("group_vars", "host_vars"):
-            if (path.parent / name).is_dir():
-                self.leave_out(f"{file}:1", f"{path.parent / name}", f"not read; {_ONE_FILE}")
         if not found:
             raise UsageError(*self.notes, f"{file}: names no host that SSH reaches; {_FORMS}")
         return found
@@ -186,11 +203,17 @@ class _Source(Struct):
                 self.add(name, word, at, {key: (value, at) for key, _, value in given})
         return self.resolved()
 
+    def sheet(self, path: Path, text: str) -> Sheet:
+        sheet = read(path, file=str(path), has_nulls=True, text=text)
+        for problem in sheet.problems:
+            if is_secret_name(problem.path.rpartition(".")[2]):
+                continue  # noted with those in plain text
+            why = _ENCRYPTED if "!vault" in problem.text else problem.text.partition(";")[0]
+            self.leave_out(f"{path}:{problem.line}", problem.path, why)
+        return sheet
+
     def of_yaml(self, sheet: Sheet) -> list[Host]:
         """Also of the JSON that `ansible-inventory --list` writes."""
-        for problem in sheet.problems:
-            what, _, _ = problem.text.partition(";")
-            self.leave_out(f"{self.file}:{problem.line}", problem.path, what)
         if "nodes" in sheet.data:
             raise UsageError(f"{self.file}: is an inventory of ascendboot already; {_FORMS}")
         meta, mark = sheet.data.pop("_meta", {}), sheet.mark.keys.pop("_meta", Mark(1))
@@ -213,14 +236,34 @@ class _Source(Struct):
             self.parents[child].add(name)
             self.add_group(child, inner, mark.at("children", child))
 
-    def variables(self, data: Any, mark: Mark) -> _Variables:  # noqa: ANN401
+    def variables(self, data: Any, mark: Mark, file: str = "") -> _Variables:  # noqa: ANN401
         found = _Variables()
         for key, value in _items(data, mark):
-            at = f"{self.file}:{mark.at(key).line}"
+            at = f"{file or self.file}:{mark.at(key).line}"
             if isinstance(value, (str, int, Raw)):
                 found[key] = (value.text if isinstance(value, Raw) else str(value), at)
+            elif is_secret_name(key):
+                found[key] = ("", at)
             elif value is not None:
                 self.leave_out(at, key, "a list or mapping")
+        return found
+
+    def beside(self, folder: str, name: str) -> _Variables:
+        """The variables in the files of a group or host beside the inventory, as Ansible reads."""
+        tried = [Path(Path(self.file).parent, folder, name + ending) for ending in _ENDINGS]
+        first = next((path for path in tried if path.exists()), tried[0])
+        found = _Variables()
+        for path in (p for p in (first, *sorted(first.rglob("*"))) if p.is_file()):
+            inside = path.relative_to(first).parts
+            is_hidden = any(part[0] == "." or part[-1] == "~" for part in inside)
+            if is_hidden or (inside and path.suffix not in _ENDINGS):
+                continue
+            text = read_text(path, str(path))
+            if text.startswith("$ANSIBLE_VAULT"):
+                self.leave_out(f"{path}:1", "$ANSIBLE_VAULT", _ENCRYPTED)
+            elif _CONTENT.search(text):
+                sheet = self.sheet(path, text)
+                found |= self.variables(sheet.data, sheet.mark, str(path))
         return found
 
     def add(self, group: str, word: str, at: str, variables: _Variables) -> None:
@@ -233,25 +276,32 @@ class _Source(Struct):
 
     def resolved(self) -> list[Host]:
         """The hosts; their own variables count first, then those of inner groups."""
+        names = sorted({*self.parents, *self.hosts, "all"})
+        sorter = TopologicalSorter({n: self.parents[n] | ({"all"} - {n}) for n in names})
         try:
-            order = [*TopologicalSorter(dict(sorted(self.parents.items()))).static_order()]
+            sorter.prepare()
         except CycleError as error:
             circle = " > ".join(error.args[1])
             raise UsageError(
                 f"{self.file}: groups contain each other: {circle}; remove one"
             ) from error
+        order: list[str] = []
+        while level := sorted(sorter.get_ready()):  # as in Ansible: by depth, then by name
+            order += level
+            sorter.done(*level)
         for name in reversed(order):
             for parent in self.parents[name]:
                 self.hosts[parent] |= self.hosts[name]
         self.hosts["all"] = {*self.own}
-        order = ["all", *(name for name in order if name != "all")]
+        files = {name: self.beside("group_vars", name) for name in order}
         found = []
         # `export.ansible` calls a group so.
         first = self.hosts["primary"]
         for host, own in sorted(self.own.items(), key=lambda item: item[0] not in first):
             inside = [name for name in order if host in self.hosts[name]]
             given = _Variables()
-            for variables in (*(self.shared[name] for name in inside), own):
+            of_groups = [variables[name] for variables in (self.shared, files) for name in inside]
+            for variables in (*of_groups, own, self.beside("host_vars", host)):
                 given |= variables
             _, where = given.pop("", ("", self.file))
             if given.get("ansible_connection", ("",))[0] == "local":
@@ -268,24 +318,32 @@ class _Source(Struct):
             found.append(Host(name=host, where=where, keys=keys, groups=groups))
         return found
 
-    def keys(self, variables: _Variables) -> Iterator[tuple[str, Any]]:
+    def keys(self, given: _Variables) -> Iterator[tuple[str, Any]]:
         """The keys of a node that variables of Ansible state."""
-        for name, (value, at) in variables.items():
-            plain = name.replace("ansible_ssh_", "ansible_")
-            key, jump = _KEYS.get(plain), _JUMP.search(value)
-            if "{{" in value:
+        known = {name.replace("ansible_ssh_", "ansible_"): name for name in given}
+        for plain, name in known.items():
+            value, at = given[name]
+            key, usual = _KEYS.get(plain), _SUDO.get(plain)
+            jump = _JUMP.search(value) if plain in _ARGUMENTS else None
+            if "{{" in value and (key or plain in (*_SUDO, *_ARGUMENTS)):
                 self.leave_out(at, name, "a template of Ansible; state its value")
             elif key == "port" and not value.isdecimal():
                 self.leave_out(at, name, f'"{value}" is no port')
             elif key:
                 yield key, int(value) if key == "port" else value
-            elif jump and plain in ("ansible_common_args", "ansible_extra_args"):
+            elif jump:
                 yield "jump", jump[1]
             elif is_secret_name(name):
-                why = "a secret; log in with a key: ssh-copy-id puts yours on the nodes"
-                self.leave_out(at, name, why)
-            else:
-                self.leave_out(at, name)
+                is_sudo = _SUDO_PASSWORD.fullmatch(plain)
+                why = "`sudo: ask` prompts for it" if is_sudo else _LOGIN
+                self.leave_out(at, name, f"a secret; {why}")
+            elif usual not in ("", value):
+                self.leave_out(at, name, "only sudo to root is known" if usual else _NO_KEY)
+        has_password = any(map(_SUDO_PASSWORD.fullmatch, known))
+        become, _ = given.get("ansible_become", (str(has_password), ""))
+        user, _ = given.get(known.get("ansible_user", ""), ("", ""))
+        if become.lower() in _YES and user != "root":
+            yield "sudo", "ask" if has_password else "nopasswd"
 
 
 def _items(data: Any, mark: Mark) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any YAML

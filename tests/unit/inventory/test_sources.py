@@ -66,10 +66,7 @@ def read(text: str) -> tuple[dict[str, Any], list[str]]:
             YAML,
             {"w1": {"user": "root", "jump": "root@j:22"}, "w2": {"user": "root"}},
             [
-                (
-                    "f:2: all.vars.ansible_password: left out: what begins with ! here means "
-                    "nothing here"
-                ),
+                f"f:2: ansible_password: {KEPT_OUT}",
                 "f:6: ansible_port: left out: a template of Ansible; state its value",
                 "f:7: here: left out: it is not reached by SSH; state its address",
             ],
@@ -80,7 +77,7 @@ def read(text: str) -> tuple[dict[str, Any], list[str]]:
             [
                 f"f:2: ansible_ssh_pass: {KEPT_OUT}",
                 f"f:2: npu_num: {NO_KEY}",
-                f"f:4: ansible_become_password: {KEPT_OUT}",
+                "f:4: ansible_become_password: left out: a secret; `sudo: ask` prompts for it",
             ],
         ),
         (
@@ -144,14 +141,78 @@ def test_what_is_refused(text: str, why: str) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_variables_in_folders_beside_the_file_are_named() -> None:
-    Path("group_vars").mkdir()
-    assert read("[w]\na\n")[1] == [
-        (
-            "f:1: group_vars: left out: not read; `ansible-inventory -i FILE --list >hosts.json` "
-            "writes it as one file that is read"
-        )
-    ]
+def beside(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+
+
+def test_variables_beside_an_inventory_count_as_in_ansible() -> None:
+    Path("i.ini").write_text(
+        "b1 ansible_user=ini ansible_port=1\n[a]\nb1\n[b:vars]\nansible_user=below\n"
+        "[b]\nb[1:2]\n[z:children]\na\n[y:children]\nb\n[b:vars]\nansible_port=2\n"
+    )
+    beside(
+        {
+            "group_vars/all.yml": "ansible_user: every\nansible_port: 3\n",
+            "group_vars/all.json": '{"ansible_port": 4}',  # after .yml: not read
+            "group_vars/z/10.yml": "ansible_host: 192.0.2.10\n",
+            "group_vars/z/.hidden": "ansible_host: 192.0.2.11\n",
+            "group_vars/z/20": "ansible_host: 192.0.2.12\n",
+            "group_vars/z/inner/backup.yml~": "ansible_host: 192.0.2.13\n",
+            "group_vars/a": "ansible_ssh_private_key_file: /a\n",
+            "group_vars/b.yaml": "ansible_ssh_private_key_file: /b\n",
+            "host_vars/b1.yml": "---\nansible_port: 5\n",
+            "host_vars/b2.yml": "# nothing\n---\n",
+        }
+    )
+    program = Path(sys.executable).with_name("ansible-inventory")
+    argv = [str(program), "-i", "i.ini", "--list"]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    hosts, notes = hosts_of((), Path("i.ini"))
+    found = {host.name: host.keys for host in hosts}
+    assert found == {
+        "b1": {"address": "192.0.2.12", "user": "ini", "port": 5, "identity": "/b"},
+        "b2": {"address": "b2", "user": "every", "port": 3, "identity": "/b"},
+    }
+    assert notes == []
+    Path("elsewhere").mkdir()
+    Path("elsewhere/hosts.json").write_text(done.stdout)
+    merged, _ = hosts_of((), Path("elsewhere/hosts.json"))
+    assert {host.name: host.keys for host in merged} == found
+
+
+def test_what_is_not_read_beside_an_inventory_is_named() -> None:
+    beside(
+        {
+            "group_vars/all/vault.yml": "$ANSIBLE_VAULT;1.1;AES256\n6162\n",
+            "group_vars/all/vars.yml": (
+                "db: {password: x}\nansible_user: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n"
+                "app_path: '{{ x }}'\nansible_port: '{{ p }}'\nansible_become: yes\n"
+                "ansible_become_password: !vault x\n"
+            ),
+        }
+    )
+    why = "encrypted by ansible-vault, so it is not read; state it in the new inventory"
+    assert read("a\n") == (
+        {"a": {"address": "a", "sudo": "ask"}},
+        [
+            "group_vars/all/vars.yml:1,4: other variables: left out: an inventory has no such key",
+            f"group_vars/all/vars.yml:2: ansible_user: left out: {why}",
+            (
+                "group_vars/all/vars.yml:5: ansible_port: left out: a template of Ansible; state "
+                "its value"
+            ),
+            (
+                "group_vars/all/vars.yml:7: ansible_become_password: left out: a secret; "
+                "`sudo: ask` prompts for it"
+            ),
+            f"group_vars/all/vault.yml:1: $ANSIBLE_VAULT: left out: {why}",
+        ],
+    )
+    Path("group_vars/all/vars.yml").write_text("a: 1\nb: [\n")
+    with pytest.raises(AscendbootError, match=r"^group_vars/all/vars.yml:3:1: not YAML: "):
+        read("a\n")
 
 
 def test_words_select_hosts_of_a_file() -> None:
