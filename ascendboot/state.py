@@ -21,9 +21,9 @@ from ascendboot.value import Value
 
 FOLDER = ".ascendboot"
 _CONTENTS = ("current", "runs", "clusters", "lab.yaml")
-Kept: TypeAlias = Literal["applied", "nodes", "hccl-test"]
-"""The record of the last setup, which `train` compares with the nodes; how each node was reached;
-and the bandwidths that `check --hccl-test` measured, for the next run to compare with."""
+Kept: TypeAlias = Literal["applied", "facts", "nodes", "hccl-test"]
+"""The record of the last setup, which `train` compares with the nodes; what setup knew of nodes,
+and how it reached them; and the bandwidths that `check --hccl-test` measured, for its next run."""
 
 
 class State(Value):

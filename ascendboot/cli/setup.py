@@ -22,7 +22,7 @@ from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, check_cluster, plan_setup
 from ascendboot.setup.ca import CaKeys
-from ascendboot.setup.cluster_plan import ClusterFacts, setup_record
+from ascendboot.setup.cluster_plan import NO_FACTS, ClusterFacts, FactsRecord, setup_record
 from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.phases import step_names
 from ascendboot.setup.record import node_of, reach_of
@@ -30,7 +30,7 @@ from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.state import State, whoami
 from ascendboot.transport.guard import Fence
-from ascendboot.value import as_json, replace
+from ascendboot.value import as_json, from_json, replace
 
 BREAK_LOCK_HELP = (
     "Take the cluster's lock from the setup or reset that holds it, and show its holder"
@@ -310,6 +310,10 @@ def _survey(
                 *(only, shows_others),
             ),
             former=session.former,
+            recorded=_recorded(state, cluster) if only else NO_FACTS,
+            keep=lambda facts: state.remember(
+                cluster.name, "facts", as_json(FactsRecord.of(cluster, facts))
+            ),
             authority=ca.look() if needs_ca else None,
             sender=code_sender(cluster, interrupted, deletes=deletes),
             locks=locks,
@@ -325,6 +329,15 @@ def _survey(
             pass
         finally:
             screen.rest()
+
+
+def _recorded(state: State, cluster: Cluster) -> ClusterFacts:
+    """What earlier setups recorded of the nodes, where it fits the inventory."""
+    try:
+        record = from_json(state.recall(cluster.name, "facts"), FactsRecord)
+    except ValueError:  # there is none, or it is of another version
+        return NO_FACTS
+    return record.fitting(cluster)
 
 
 def _only(cluster: Cluster, nodes: str | None) -> Collection[str]:

@@ -18,13 +18,13 @@ T_co = TypeVar("T_co", covariant=True)
 Lack: TypeAlias = Literal["missing", "busy", "silent", "failed", "not-understood", "not-queried"]
 
 
-class Answered(Value, Generic[T_co]):
+class Answered(Value, Generic[T_co], tag=True):
     """The value of an answer that was understood as a whole."""
 
     value: T_co
 
 
-class Unanswered(Value):
+class Unanswered(Value, tag=True):
     """No value: the tool is missing, busy or silent, failed, or printed something unknown."""
 
     kind: Lack

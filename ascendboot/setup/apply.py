@@ -39,16 +39,17 @@ _SENDERS = 8
 class SideSteps(Value):
     """The steps of a round for one side of a node, and what is installed there."""
 
-    transport: Transport
     installed: Installed
     steps: list[tuple[Phase, Step]]
     place: Literal["installed", "sshd_sides", "unused_hosts"] = "installed"
     """The field of ClusterFacts that has what is installed there."""
 
+    def transport(self, sides: Sides) -> Transport:
+        """That of this side."""
+        return sides.work if self.place == "installed" else sides.host
 
-def _sides_of(
-    context: Context, phases: Sequence[Phase], node: Node, sides: Sides
-) -> list[SideSteps]:
+
+def _sides_of(context: Context, phases: Sequence[Phase], node: Node) -> list[SideSteps]:
     """The steps of some phases by side; one side where the cluster's sshd runs beside the ranks."""
     facts, name = context.facts, node.name
     of_host = [(phase, step) for phase in phases for step in phase.host_steps(context, node)]
@@ -56,16 +57,16 @@ def _sides_of(
     steps = [(phase, step) for phase in phases for step in phase.steps(context, node)]
     work = facts.installed[name]
     if name in facts.sshd_sides:
-        on_host = SideSteps(sides.host, facts.sshd_sides[name], of_sshd + of_host, "sshd_sides")
-        return [on_host, SideSteps(sides.work, work, steps)]
+        on_host = SideSteps(facts.sshd_sides[name], of_sshd + of_host, "sshd_sides")
+        return [on_host, SideSteps(work, steps)]
     both = of_sshd + steps
     hosts = []
     if name not in facts.unused_hosts:
         both += of_host
     elif of_host:
-        hosts.append(SideSteps(sides.host, facts.unused_hosts[name], of_host, "unused_hosts"))
+        hosts.append(SideSteps(facts.unused_hosts[name], of_host, "unused_hosts"))
     both.sort(key=lambda item: phases.index(item[0]))
-    return [*hosts, SideSteps(sides.work, work, both)]
+    return [*hosts, SideSteps(work, both)]
 
 
 def plan_setup(survey: Survey, connect: Connect) -> None:
@@ -104,35 +105,34 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
         authority, control = survey.before_writing(context.facts)
         context = replace(context, authority=authority, control=control)
     for phases in rounds(SETUP):
-        context = _apply_round(survey.progress, context, sides, phases)
+        context = _apply_round(survey, context, sides, phases)
     if survey.sender is not None:
         _send_code(survey.progress, survey.sender, context, sides)
     chosen = survey.progress.chosen(sides)
     part = replace(context.cluster, nodes=tuple(map(context.cluster.node, chosen)))
     reached = {name: sides[name] for name in chosen}
     verify_cluster(survey.progress, replace(context, cluster=part), reached)
-    _stop_if_behind(survey.progress, context, sides)
+    _stop_if_behind(survey.progress, context)
     return context
 
 
-def _stop_if_behind(progress: Progress, context: Context, sides: Mapping[str, Sides]) -> None:
+def _stop_if_behind(progress: Progress, context: Context) -> None:
     """Name the nodes that were left out and are not in the desired state.
 
     Raises:
         Stopped: there are some: this is no setup of the cluster that a job may start on.
     """
-    others = [node for node in context.cluster.nodes if node.name not in progress.chosen(sides)]
     behind = [
         node.name
-        for node in others
-        for side in _sides_of(context, SETUP, node, sides[node.name])
+        for node in context.cluster.nodes
+        if not progress.chosen([node.name])
+        for side in _sides_of(context, SETUP, node)
         if any(isinstance(state, Change) for _, state in _checked(side, node))
     ]
     if behind:
         nodes = tuple(dict.fromkeys(behind))
         text = "not in the desired state: train starts nothing before that"
         left = warning("not-as-setup-wishes", nodes, text, "Run setup for these nodes, too")
-        progress.only = ()
         progress.end(COMPARE, found("compare", "files", {}, [left]))
         raise Stopped
 
@@ -157,13 +157,18 @@ def _ready_to_change(survey: Survey, surveyed: Surveyed) -> tuple[Context, Mappi
 
 
 def _apply_round(
-    progress: Progress, context: Context, sides: Mapping[str, Sides], phases: Sequence[Phase]
+    survey: Survey, context: Context, sides: Mapping[str, Sides], phases: Sequence[Phase]
 ) -> Context:
     """Apply the phases of a round to all nodes. Returns what is installed then."""
+    progress = survey.progress
 
     def work(node: Node) -> list[tuple[SideSteps, list[StepResult]]]:
-        both = _sides_of(context, phases, node, sides[node.name])
-        return [_apply_side(context, side, node, shows_diffs=progress.diffs) for side in both]
+        return [
+            _apply_side(
+                context, side, node, side.transport(sides[node.name]), shows_diffs=progress.diffs
+            )
+            for side in _sides_of(context, phases, node)
+        ]
 
     progress.begin(phases[0].title)
     outcomes = progress.for_each(progress.chosen(sides), work)
@@ -176,17 +181,19 @@ def _apply_round(
                 results += [r for _, done in outcome for r in done if r.phase == phase.name]
         if results:
             progress.end(phase.title, results)
-    progress.stop_if_bad()
     facts = context.facts
     for name, outcome in outcomes.items():
         for side, _ in () if isinstance(outcome, NodeError) else outcome:
             there: Any = {side.place: {**getattr(facts, side.place), name: side.installed}}
             facts = replace(facts, **there)
+    unknown = {name for name, outcome in outcomes.items() if isinstance(outcome, NodeError)}
+    survey.keep(facts.part(facts.nodes.keys() - unknown))
+    progress.stop_if_bad()
     return replace(context, facts=facts)
 
 
 def _apply_side(
-    context: Context, side: SideSteps, node: Node, *, shows_diffs: bool
+    context: Context, side: SideSteps, node: Node, transport: Transport, *, shows_diffs: bool
 ) -> tuple[SideSteps, list[StepResult]]:
     """The side as it is then, and the result of each of its steps."""
     before = _checked(side, node)
@@ -194,7 +201,7 @@ def _apply_side(
     if not changes:
         return side, [result for result, _ in before]
     if shows_diffs:
-        texts = _current_texts(side, changes)
+        texts = _current_texts(transport, side.installed, changes)
         before = [(_with_diff(result, state, texts), state) for result, state in before]
     began = time.monotonic()
     query = installed_fact(context.cluster)
@@ -202,7 +209,7 @@ def _apply_side(
         npu_queries(node)["ports"] for _, each in side.steps if isinstance(each, NpuNetwork)
     ]
     again = (*(fact.command for fact in of_ports), query.command)
-    *done, last = side.transport.run_all([*_commands(side.installed, changes), *again])
+    *done, last = transport.run_all([*_commands(side.installed, changes), *again])
     side = replace(side, installed=query.parse(last))
     for fact in of_ports:
         ports = answer_to(fact, done.pop())
@@ -273,9 +280,10 @@ def _applied(
 def _planned(context: Context, node: Node, sides: Sides) -> list[StepResult]:
     """The result of each step; a change has the diff of its files."""
     results = []
-    for side in _sides_of(context, SETUP, node, sides):
+    for side in _sides_of(context, SETUP, node):
         checked = _checked(side, node)
-        texts = _current_texts(side, [s for _, s in checked if isinstance(s, Change)])
+        changes = [state for _, state in checked if isinstance(state, Change)]
+        texts = _current_texts(side.transport(sides), side.installed, changes)
         results += [
             replace(_with_diff(result, state, texts), outcome=Outcome.WOULD_CHANGE)
             if isinstance(state, Change)
@@ -285,20 +293,22 @@ def _planned(context: Context, node: Node, sides: Sides) -> list[StepResult]:
     return results
 
 
-def _current_texts(side: SideSteps, changes: Sequence[Change]) -> dict[str, str]:
+def _current_texts(
+    transport: Transport, installed: Installed, changes: Sequence[Change]
+) -> dict[str, str]:
     """The text of every file that the changes would write and that exists, by absolute path."""
-    base = side.installed.base
+    base = installed.base
     paths = [
         str(file.path)
         for change in changes
         for file in change.files
-        if not file.secret and str(file.path.relative_to(base)) in side.installed.files
+        if not file.secret and str(file.path.relative_to(base)) in installed.files
     ]
     reads = [
         Command(argv=("cat", "--", path), purpose=f"read {path}", effect=Effect.READ)
         for path in paths
     ]
-    results = side.transport.run_all(reads)
+    results = transport.run_all(reads)
     return {p: r.checked().text for p, r in zip(paths, results, strict=True)}
 
 
@@ -413,7 +423,7 @@ def _compared(
         if isinstance(state, Change)
         else result
         for node in cluster.nodes
-        for side in _sides_of(surveyed.context, SETUP, node, surveyed.sides[node.name])
+        for side in _sides_of(surveyed.context, SETUP, node)
         for result, state in _checked(side, node)
     ]
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import PurePosixPath
+from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -21,7 +22,7 @@ from ascendboot.facts.derive import common_networks, crosses_pods, devices_of, l
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.system import Listener
-from ascendboot.facts.query import value_of
+from ascendboot.facts.query import NOT_QUERIED, value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, DeviceOfNode, LauncherChoice, Node, Placement
@@ -30,10 +31,14 @@ from ascendboot.model.names import fold
 from ascendboot.setup.record import NodeRecord, SetupRecord, digest
 from ascendboot.templates import digest as templates_digest
 from ascendboot.templates import installed_templates
-from ascendboot.value import Value, field
+from ascendboot.value import Value, asdict, field, replace
 
 CANDIDATE_PORTS = range(12345, 12445)
 """Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes."""
+_PASSING = (
+    *("clock", "code_tree", "confinement", "disk", "first_process", "free_memory", "health"),
+    *("listeners", "npu_processes"),
+)
 
 
 class ClusterFacts(Value):
@@ -56,6 +61,19 @@ class ClusterFacts(Value):
     def host_side(self, name: str) -> Installed:
         """What setup installed on the host side of a node."""
         return self.unused_hosts.get(name) or self.sshd_side(name)
+
+    def part(self, names: Collection[str]) -> ClusterFacts:
+        """Those of some nodes."""
+        fields = asdict(self).items()
+        return ClusterFacts(**{f: {n: v for n, v in by.items() if n in names} for f, by in fields})
+
+    def joined(self, others: ClusterFacts) -> ClusterFacts:
+        """These, and those of other nodes."""
+        theirs = asdict(others)
+        return ClusterFacts(**{f: {**by, **theirs[f]} for f, by in asdict(self).items()})
+
+
+NO_FACTS: Final = ClusterFacts(nodes={}, installed={})
 
 
 class ClusterPlan(Value, kw_only=True):
@@ -335,6 +353,33 @@ def setup_record(
         leaves=leaves,
         nodes={node.name: _node_record(node, facts, paths[node.name]) for node in cluster.nodes},
     )
+
+
+class FactsRecord(Value):
+    """What setup knew of the nodes, for one of other nodes while these cannot be reached."""
+
+    facts: ClusterFacts
+    inventories: Mapping[str, str]
+    """By node, a digest of what the inventory stated for it."""
+
+    @classmethod
+    def of(cls, cluster: Cluster, facts: ClusterFacts) -> FactsRecord:
+        """The record without facts that soon are others."""
+        passing: Any = dict.fromkeys(_PASSING, NOT_QUERIED)
+        nodes = {name: replace(known, **passing) for name, known in facts.nodes.items()}
+        inventories = {name: _inventory_of(cluster, name) for name in nodes}
+        return cls(replace(facts, nodes=nodes), inventories)
+
+    def fitting(self, cluster: Cluster) -> ClusterFacts:
+        """The facts of the nodes for which the inventory still states the same."""
+        known = self.inventories
+        names = (node.name for node in cluster.nodes if node.name in known)
+        return self.facts.part({n for n in names if known[n] == _inventory_of(cluster, n)})
+
+
+def _inventory_of(cluster: Cluster, name: str) -> str:
+    of_node = tuple(n for n in cluster.nodes if n.name in {name, cluster.primary_name})
+    return f"{templates_digest()} {digest(replace(cluster, nodes=of_node))}"
 
 
 def _node_record(node: Node, facts: ClusterFacts, paths: Collection[str]) -> NodeRecord:

@@ -15,6 +15,8 @@ from ascendboot.value import Struct, field, replace
 
 T = TypeVar("T")
 _BAD = {Outcome.FAILED, Outcome.BLOCKED, Outcome.UNREACHABLE}
+_OF_OTHERS = {"node-not-compared", "not-as-setup-wishes"}
+"""Warnings about nodes that setup does not change."""
 
 
 def failed(phase: str, step: str, error: NodeError, duration_s: float = 0.0) -> StepResult:
@@ -80,7 +82,7 @@ class Progress(Struct):
     only: Collection[str] = ()
     """The nodes that are changed, or checked; empty: all."""
     shows_others: bool = True
-    """Also problems of other nodes are results: they stop setup."""
+    """Also problems of other nodes are results: setup needs them."""
     results: list[StepResult] = field(default_factory=list)
 
     def chosen(self, names: Iterable[str]) -> list[str]:
@@ -101,8 +103,12 @@ class Progress(Struct):
         """Keep the results of a phase, and show them, without the cluster's secrets."""
         secrets = self.cluster.secrets
         if self.only:
-            shown = _BAD if self.shows_others else ()
-            results = [r for r in results if r.node in self.only or r.outcome in shown]
+            results = [
+                r
+                for r in results
+                if r.node in self.only
+                or (self.shows_others and (r.outcome in _BAD or r.step in _OF_OTHERS))
+            ]
             if not results:
                 return
         if secrets:

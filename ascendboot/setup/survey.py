@@ -8,8 +8,8 @@ from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.finding import Finding, error, in_order
-from ascendboot.errors import NodeError
+from ascendboot.checks.finding import Finding, error, in_order, warning
+from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.container import container_exec, container_query, is_foreign
 from ascendboot.facts.derive import leaves_by_lldp
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
@@ -19,7 +19,7 @@ from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, Context, plan_cluster
+from ascendboot.setup.cluster_plan import NO_FACTS, ClusterFacts, ClusterPlan, Context, plan_cluster
 from ascendboot.setup.create import Pending, pending
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, CONTAINERS, QUERY, REACH
@@ -30,6 +30,12 @@ from ascendboot.value import Value, field, replace
 
 RunQuery = Callable[[Transport, Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
 Connect = Callable[[Sequence[Node]], tuple[Mapping[str, HostSide], Mapping[str, NodeError]]]
+_RECORDED = "was not compared, and counts as the last setup left it"
+_WHEN_BACK = "Run setup again when it is back"
+_UNKNOWN = (
+    "Setup of other nodes needs its devices, host key and versions, and no setup has recorded them "
+    "for this inventory: bring it back, or take it out of the inventory"
+)
 
 
 class NodeAnswers(Value):
@@ -88,6 +94,10 @@ class Survey(Value, kw_only=True):
     """The keys are replaced, so that a node that left opens nothing."""
     left: Sequence[Node] = ()
     """Nodes that this folder set up, and that are not in the inventory any more."""
+    recorded: ClusterFacts = NO_FACTS
+    """What the last setup recorded, for nodes that are left out and cannot be reached."""
+    keep: Callable[[ClusterFacts], None] = lambda _facts: None
+    """Records what is known of the nodes."""
     former: Mapping[str, Node] = field(default_factory=dict)
     """Nodes that had another container at the last setup, as they were then."""
 
@@ -104,17 +114,18 @@ class Survey(Value, kw_only=True):
         Raises:
             Stopped: a container could not be created, or the operator interrupted.
         """
-        hosts = self._reach(connect)
+        hosts, absent = self._reach(connect)
         answers = self._query(hosts)
         nodes = {node.name: node for node in self.cluster.nodes}
         while True:
-            facts = ClusterFacts(
+            answered = ClusterFacts(
                 nodes={n: with_stated(self.cluster, nodes[n], a.facts) for n, a in answers.items()},
                 installed={n: a.installed for n, a in answers.items()},
                 sshd_sides={n: a.sshd_side for n, a in answers.items() if a.sshd_side},
                 unused_hosts={n: a.unused_host for n, a in answers.items() if a.unused_host},
                 old_containers={n: a.old_container for n, a in answers.items() if a.old_container},
             )
+            facts = answered.joined(absent)
             sides = {name: Sides(host, host) for name, host in hosts.items()}
             sides |= {name: answer.sides for name, answer in answers.items()}
             # For all that follows: steps compare nodes with those of the cluster.
@@ -123,7 +134,7 @@ class Survey(Value, kw_only=True):
             todo = {name: answer.pending for name, answer in answers.items() if answer.pending}
             busy = {name: (each.why, each.users) for name, each in todo.items() if each.users}
             findings = [*containers.busy_findings(busy), *self._findings(facts, sides)]
-            is_blocked = len(answers) < len(nodes) or any(f.level == "error" for f in findings)
+            is_blocked = len(facts.nodes) < len(nodes) or any(f.level == "error" for f in findings)
             mine = {name: todo[name] for name in self.progress.chosen(todo)}
             if is_blocked or not (creates and mine):
                 break
@@ -155,20 +166,33 @@ class Survey(Value, kw_only=True):
         self.progress.end(CONTAINERS, results)
         self.progress.stop_if_bad()
 
-    def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
-        """The host sides of all nodes that can be reached."""
+    def _reach(self, connect: Connect) -> tuple[Mapping[str, HostSide], ClusterFacts]:
+        """The host sides of all nodes that can be reached, and what is recorded of others.
+
+        Only nodes that setup does not change may be out of reach.
+        """
         self.progress.display.working(REACH)
         began = time.monotonic()
         hosts, errors = connect(self.cluster.nodes)
         took = time.monotonic() - began
-        results = [
-            failed("reach", "connect", errors[node.name], took)
-            if node.name in errors
-            else StepResult(node.name, "reach", "connect", Outcome.OK, "connected", took)
-            for node in self.cluster.nodes
+        lost = {n: e for n, e in errors.items() if isinstance(e, UnreachableError)}
+        others = {*lost}.difference(self.progress.chosen(lost))
+        absent = self.recorded.part(others)
+        results = []
+        for node in self.cluster.nodes:
+            if (error := errors.get(node.name)) is None:
+                result = StepResult(node.name, "reach", "connect", Outcome.OK, "connected", took)
+                results.append(result)
+            elif node.name not in absent.nodes:
+                result = failed("reach", "connect", error, took)
+                more = f". {_UNKNOWN}" if node.name in others else ""
+                results.append(replace(result, detail=result.detail + more))
+        unseen = [
+            warning("node-not-compared", (n,), f"{_RECORDED}: {lost[n].message}", _WHEN_BACK)
+            for n in absent.nodes
         ]
-        self.progress.end(REACH, results)
-        return hosts
+        self.progress.end(REACH, [*results, *found("reach", "connect", {}, in_order(unseen))])
+        return hosts, absent
 
     def _query(
         self, hosts: Mapping[str, HostSide], *, again: bool = False
@@ -296,7 +320,7 @@ class Survey(Value, kw_only=True):
         probe = probe_below(base_script(self.cluster.name))
         return running_nodes(
             self.progress.for_each(
-                affected, lambda node: probe_result(sides[node.name].work.run(probe))
+                sides.keys() & affected, lambda node: probe_result(sides[node.name].work.run(probe))
             )
         )
 

@@ -140,11 +140,14 @@ def test_setup_and_check_of_some_nodes(operator: Operator) -> None:
     behind = [r["node"] for r in second.json["results"] if r["step"] == "not-as-setup-wishes"]
     assert behind == ["lab-3"]
     with operator.fault("lab-2", "no-sshd"):
-        lost = operator.setup("--nodes", "lab-3", exits=4)
+        third = operator.setup("--nodes", "lab-3", exits=0)
+        assert third.outcomes("changed") == [("lab-3", "env/rank-exec", "changed")]
+        [unseen] = [r for r in third.json["results"] if r["step"] == "node-not-compared"]
+        assert unseen["node"] == "lab-2"
+        other = operator.inventory("other.yaml", {**operator.document(), "env": {"A": "1"}})
+        lost = operator.setup("--nodes", "lab-3", inventory=other, exits=4)
         assert [r["node"] for r in lost.json["results"] if r["outcome"] != "ok"] == ["lab-2"]
         operator.call("check", "--nodes", "lab-1", exits=0)
-    third = operator.setup("--nodes", "lab-3", exits=0)
-    assert third.outcomes("changed") == [("lab-3", "env/rank-exec", "changed")]
     assert len(shown(operator)) == 12
     for words in (("--nodes", "lab-9"), ("--nodes", "lab-2", "--take-over")):
         operator.call("setup", *words, exits=2)

@@ -25,12 +25,13 @@ from ascendboot.model.files import Authority, Control
 from ascendboot.model.report import Outcome, Report, StepResult
 from ascendboot.setup import ca
 from ascendboot.setup.apply import apply_setup, check_cluster, plan_setup
+from ascendboot.setup.cluster_plan import NO_FACTS, ClusterFacts, FactsRecord
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.setup.verify import Expectation
 from ascendboot.transport.api import Command, HostSide, Transport
 from ascendboot.transport.guard import ReadOnly
-from ascendboot.value import asdict, replace
+from ascendboot.value import as_json, asdict, from_json, replace
 from tests.fake_transport import Answer, FakeTransport, Rule, framed
 from tests.unit.checks import well
 
@@ -198,6 +199,8 @@ class Simulation:
     former: Mapping[str, Node] = field(default_factory=dict)
     control: Control | None = None
     take_over: bool = False
+    record: Any = None
+    """What setup recorded of the nodes, as JSON."""
 
     @classmethod
     def of(cls, count: int, **stated: Any) -> Simulation:
@@ -248,8 +251,11 @@ class Simulation:
     def _run(self, walk: Callable[[Survey], object], only: Sequence[str] = ()) -> Report:
         self.shown.clear()
         progress = Progress(self.cluster, self, self.interrupted, only=only)
+        record = from_json(self.record, FactsRecord) if self.record else FactsRecord(NO_FACTS, {})
         survey = Survey(
             progress=progress,
+            recorded=record.fitting(self.cluster),
+            keep=self._keep,
             run_query=self._query,
             authority=self.authority,
             former=self.former,
@@ -259,6 +265,9 @@ class Simulation:
         with suppress(Stopped):
             walk(survey)
         return progress.report("run")
+
+    def _keep(self, facts: ClusterFacts) -> None:
+        self.record = as_json(FactsRecord.of(self.cluster, facts))
 
     def _query(self, transport: Transport, queries: Mapping[str, Any]) -> dict[str, Any]:
         facts = self.facts[transport.node]

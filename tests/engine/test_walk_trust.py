@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ascendboot.facts.installed import _certificate
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress
+from ascendboot.facts.query import NOT_QUERIED, Answered
 from ascendboot.model.cluster import Trust
 from ascendboot.model.files import Control
 from ascendboot.model.report import Outcome, Report
@@ -80,6 +82,58 @@ def test_a_first_setup_of_some_nodes_names_the_others(trust: Trust) -> None:
     rest = cluster.walk(only=(first, third))
     assert {r.node for r in rest.results if r.outcome is Outcome.CHANGED} <= {first, third}
     assert not any(r.outcome is Outcome.CHANGED for r in cluster.walk().results)
+
+
+@pytest.mark.parametrize("trust", ["ca", "pinned"])
+def test_a_node_that_is_left_out_may_be_down_if_it_was_set_up(trust: Trust) -> None:
+    cluster = Simulation.of(3, trust=trust)
+    first, second, third = (node.name for node in cluster.cluster.nodes)
+    cluster.unreachable = {third}
+    unknown = cluster.walk(only=(first, second))
+    assert unknown.exit_code == 4
+    [why] = details(unknown, Outcome.UNREACHABLE)
+    assert why.startswith("lab-3: no answer. Setup of other nodes needs its devices, host key")
+
+    cluster.unreachable = set()
+    cluster.walk()
+    whole = [dict(node.transport.files) for node in cluster.nodes]
+    cluster.unreachable = {third}
+    cluster.nodes[1].wipe()
+    for planning in (True, False):
+        done = cluster.walk(planning=planning, only=(first, second))
+        assert done.exit_code == 0
+        [warned] = [r for r in done.results if r.step == "node-not-compared"]
+        assert warned.is_warning
+        assert warned.detail == (
+            "warning: lab-3: was not compared, and counts as the last setup left it: no answer. "
+            "Run setup again when it is back."
+        )
+    for node, files in zip(cluster.nodes, whole, strict=True):
+        assert node.transport.files.keys() == files.keys()
+        same = {path: file for path, file in files.items() if "/resources/" in path}
+        assert same.items() <= node.transport.files.items()
+    for node in cluster.nodes[1:] if trust == "pinned" else ():
+        assert node.keys["sshd/host_key"] in cluster.nodes[0].text("trust/known_hosts")
+    cluster.unreachable = set()
+    assert changed(cluster.walk()) == set()
+
+    cluster.unreachable = {third}
+    moved = [
+        replace(
+            well.network(2, 0), addresses=Answered((DeviceAddress("198.19.9.9", "255.255.0.0"),))
+        )
+    ]
+    cluster.change(second, **well.networks(2, *moved), hccn_conf=NOT_QUERIED)
+    behind = cluster.walk(only=(first, second))
+    assert behind.exit_code == 0
+    assert (behind.results[-1].node, behind.results[-1].step) == (third, "not-as-setup-wishes")
+    nodes = cluster.cluster.nodes
+    for other in (
+        replace(cluster.cluster, nodes=(*nodes[:2], replace(nodes[2], address="198.18.0.9"))),
+        replace(cluster.cluster, env={"A": "1"}),
+    ):
+        cluster.cluster = other
+        assert cluster.walk(only=(first, second)).exit_code == 4
 
 
 @pytest.mark.parametrize("trust", ["ca", "pinned"])
