@@ -155,8 +155,8 @@ class Ask(Value):
     def _changed(self, writer: Writer, request: Request) -> Answer:
         """Change the state file; the next `train --resume` acts on it."""
         state, on_event = self.store.read_state() or {}, recorded(writer.event)
-        core = Core.from_json(state, at=self.clock(), on_event=on_event)
-        _, words = carry_out(core, self.clock(), request)
+        core = Core.from_json(state, on_event=on_event)
+        _, words = carry_out(core, core.at, request)
         writer.state(core.to_json())
         return Answer(
             f"{words}\nno train supervises {self.job_id} now: this counts from "

@@ -19,7 +19,6 @@ from ascendboot.cli.session import Session, WorkSides
 from ascendboot.errors import AscendbootError, LaunchError, NodeError, UnreachableError, UsageError
 from ascendboot.facts.query import Unanswered, query
 from ascendboot.jobs.follow import Interrupts
-from ascendboot.jobs.node_watch import NodeWatch
 from ascendboot.jobs.probe import probe_jobs, running_nodes
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.status import status_of, why_not_followed
@@ -351,6 +350,10 @@ def run_generations(
         core = _core(generations, limits, store.read_state(), on_event)
         if outputs.metrics:
             opened.enter_context(figures.of(core))
+        begun = time.monotonic() - core.at  # the time without a supervisor does not count
+
+        def clock() -> float:
+            return time.monotonic() - begun
 
         def keep() -> None:
             writer.state(core.to_json())
@@ -360,21 +363,13 @@ def run_generations(
             warn(words)
 
         def requested() -> Sequence[Action]:
-            return store.inbox.carry_out(core, time.monotonic(), decided)
+            return store.inbox.carry_out(core, clock(), decided)
 
-        watch = NodeWatch(
-            core=core,
-            nodes=generations,
-            interrupts=interrupts,
-            clock=time.monotonic,
-            keep=keep,
-            requested=requested,
-        )
         return Supervisor(
             core=core,
             generations=generations,
             interrupts=interrupts,
-            watch=watch,
+            clock=clock,
             keep=keep,
             requested=requested,
         ).run()
@@ -390,7 +385,7 @@ def _core(
     order = list(devices)
     pick_nodes = chooser(cluster)
     if before is not None:
-        core = Core.from_json(before, at=time.monotonic(), pick=pick_nodes, on_event=on_event)
+        core = Core.from_json(before, pick=pick_nodes, on_event=on_event)
         if {*core.nodes} == {*order}:
             return core
         raise UsageError(

@@ -62,7 +62,6 @@ class NodeWatch(Struct, kw_only=True, eq=False):
         """
         over = threading.Event()
         words = (begun, over)
-        self._known = set()
         threading.Thread(target=self._run, args=words, name="node watch", daemon=True).start()
         try:
             yield

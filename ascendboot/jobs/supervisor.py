@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -83,8 +82,6 @@ class Supervisor(Struct, kw_only=True, eq=False):
     interrupts: Interrupts
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
-    watch: NodeWatch | None = None
-    """Looks after the nodes while a generation runs; None: nothing does."""
     keep: Callable[[], None] = lambda: None
     """Keeps the state of the core; called after each of its decisions."""
     requested: Callable[[], Sequence[Action]] = tuple
@@ -184,11 +181,18 @@ class Supervisor(Struct, kw_only=True, eq=False):
         Raises:
             LaunchError: it was started before, and cannot be followed.
         """
-        progress, watch = Progress(), self.watch
+        progress = Progress()
         self._ended = self.core.generation
         self.interrupts.why = ""
-        begun = partial(has_started, plan, progress)
-        with watch.watching(begun) if watch else nullcontext():
+        watch = NodeWatch(
+            core=self.core,
+            nodes=self.generations,
+            interrupts=self.interrupts,
+            clock=self.clock,
+            keep=self.keep,
+            requested=self.requested,
+        )
+        with watch.watching(partial(has_started, plan, progress)):
             self._report = self.generations.run(plan, progress)
         return self._followed(plan, self._report, progress)
 
@@ -207,7 +211,7 @@ class Supervisor(Struct, kw_only=True, eq=False):
         if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
             return self.core.interrupt(at)
         if report.exit_code == 0:
-            return self.core.ended(at, 0)
+            return self.core.completed(at)
         self._unverified = progress.unverified | progress.lost.keys()
         left = [node for node in plan.nodes if node not in self._unverified]
         if (step := self.generations.newest_step(left)) is not None:

@@ -18,7 +18,6 @@ from ascendboot.supervise.memory import (
     Stop,
     Wait,
     from_document,
-    shifted,
 )
 from ascendboot.supervise.policy import (
     OF_JOB,
@@ -45,7 +44,7 @@ PERSISTS_S = 60.0
 NET_PERSISTS_S = 300.0
 """A fault of the network health alone stops a generation after this time."""
 EARLY_S = 120.0
-"""A rank that ends earlier twice, with the same code and no step, has a bug."""
+"""A rank that ends earlier twice, with the same code, has a bug."""
 CODE_GAVE_UP, CODE_NEEDS_OPERATOR, CODE_INTERRUPTED = 75, 93, 130
 
 
@@ -68,8 +67,9 @@ def no_events(_event: Mapping[str, object]) -> None:
 class Core(Memory, eq=False):
     """The state machine of one supervised job; it reads no clock and touches no machine.
 
-    Every call takes the time (monotonic seconds) and returns what is to be done. After each call
-    the caller saves `to_json`, then does it. Calls that no longer apply return nothing.
+    Every call takes the time (seconds since the job was begun, without those in which nothing
+    supervised it) and returns what is to be done. After each call the caller saves `to_json`, then
+    does it. Calls that no longer apply return nothing.
     """
 
     pick: Pick = keep_members
@@ -91,7 +91,7 @@ class Core(Memory, eq=False):
 
     @property
     def due(self) -> float | None:
-        """When `tick` has something to do next (monotonic seconds); None: nothing is due."""
+        """When `tick` has something to do next; None: nothing is due."""
         due = [until for until, _ in self.pending]
         due += [now.until for now in self.nodes.values() if now.until is not None]
         if self.state in (State.WAITING, State.DIAGNOSING):
@@ -108,21 +108,15 @@ class Core(Memory, eq=False):
         cls,
         document: Mapping[str, Any],
         *,
-        at: float | None = None,
         pick: Pick = keep_members,
         on_event: OnEvent = no_events,
     ) -> Core:
-        """Continue from a state file; call `resume` next.
-
-        With `at`, all times are shifted so that this is the time of the last call. This is needed
-        after a reboot, because monotonic time begins again. The time in between does not count.
+        """Continue from a state file, at the time of the last call; call `resume` next.
 
         Raises:
             AscendbootError: the document is not a state file of this version.
         """
-        memory = from_document(document)
-        memory = memory if at is None else shifted(memory, at - memory.at)
-        return cls(**asdict(memory), pick=pick, on_event=on_event)
+        return cls(**asdict(from_document(document)), pick=pick, on_event=on_event)
 
     def begin(self, at: float) -> tuple[Action, ...]:
         """Launch the first generation on the nodes that no call has excluded."""
@@ -150,28 +144,21 @@ class Core(Memory, eq=False):
             return self._plan()
         return self._wake()
 
-    def launched(self, at: float, *, generation: int | None = None) -> tuple[Action, ...]:
+    def launched(self, at: float) -> tuple[Action, ...]:
         """All ranks of the generation have begun."""
         self._now(at)
-        if self.state is not State.LAUNCHING or self._is_old(generation):
+        if self.state is not State.LAUNCHING:
             return ()
         self.launched_at = self.at
         self._enter(State.RUNNING, "all ranks have begun")
         return self._resize()
 
-    def ended(
-        self, at: float, exit_code: int, *, generation: int | None = None
-    ) -> tuple[Action, ...]:
-        """The launcher of the generation has ended."""
+    def completed(self, at: float) -> tuple[Action, ...]:
+        """The generation has ended with exit code 0."""
         self._now(at)
-        is_early = generation is None and at < self.not_before
-        if self.state not in ACTIVE or is_early or self._is_old(generation):
-            self._event("ignored", f"the launcher ended with exit code {exit_code}")
+        if self.state not in ACTIVE:
             return ()
-        if exit_code == 0:
-            return self._finish(State.DONE, 0, "the job has completed")
-        kind = FaultKind.RANK_EXIT
-        return self.fault(Fault(kind=kind, at=at, exit_code=exit_code, generation=generation))
+        return self._finish(State.DONE, 0, "the job has completed")
 
     def fault(self, fault: Fault) -> tuple[Action, ...]:
         """Take note of a fault, and stop the generation if it demands that."""
@@ -198,12 +185,10 @@ class Core(Memory, eq=False):
             self._event("passed", fault.shown, fault.node)
         return ()
 
-    def stopped(
-        self, at: float, unverified: Collection[str], *, generation: int | None = None
-    ) -> tuple[Action, ...]:
+    def stopped(self, at: float, unverified: Collection[str]) -> tuple[Action, ...]:
         """Nothing of the generation is left, except possibly on nodes that were not verified."""
         self._now(at)
-        if self.state is not State.STOPPING or self._is_old(generation):
+        if self.state is not State.STOPPING:
             return ()
         words = f"not verified that generation {self.generation} has ended here"
         for name in self.order:
@@ -253,7 +238,7 @@ class Core(Memory, eq=False):
             return ()
         self.best_step = step
         self.exits = self.common_restarts = 0
-        self.last_exit = None
+        self.early_exit = None
         if self.state is not State.DRAINING:
             return ()
         return self._stop(self._by_operator("the number of nodes changes after this checkpoint"))
@@ -323,18 +308,9 @@ class Core(Memory, eq=False):
         """Observations may come late; the time of the machine does not go back."""
         self.at = max(self.at, at)
 
-    def _is_old(self, generation: int | None) -> bool:
-        return generation is not None and generation != self.generation
-
     def _of_job(self, fault: Fault) -> tuple[Action, ...]:
         """Ranks of this generation ended, hang or did not start, or the operator ends them."""
-        is_start = fault.kind is FaultKind.START_FAILED or fault.generation is not None
-        is_early = not is_start and fault.at < self.not_before
-        if (
-            is_early
-            or self._is_old(fault.generation)
-            or (fault.node and fault.node not in self.members)
-        ):
+        if fault.node and fault.node not in self.members:
             self._event("ignored", fault.shown, fault.node)
         elif self.state in ACTIVE:
             return self._stop(fault)
@@ -483,18 +459,19 @@ class Core(Memory, eq=False):
         self.failed_node = node
 
     def _is_bug(self, cause: Fault) -> bool:
-        """Whether a rank ended as it did last time: at the same step, or twice after its start."""
+        """Whether a rank ended soon after its start, as it did last time."""
         if cause.kind is not FaultKind.RANK_EXIT:
             return False
-        last, sign = self.last_exit, (cause.exit_code, cause.rank, cause.step)
         began = self.launched_at if self.launched_at is not None else cause.at
         is_early = cause.at - began <= EARLY_S
-        self.last_exit = sign if cause.step is not None or is_early else None
-        if last is None or self.last_exit is None:
+        last, self.early_exit = self.early_exit, None
+        if is_early:
+            self.early_exit = cause.exit_code, cause.rank
+        if last is None or not is_early:
             return False
         # Where several ranks end at once, it may be unknown which of them was the first.
         is_rank = None in (last[1], cause.rank) or last[1] == cause.rank
-        return is_rank and (last[0], last[2]) == (cause.exit_code, cause.step)
+        return is_rank and last[0] == cause.exit_code
 
     def _plan(self) -> tuple[Action, ...]:
         """Same nodes, spares, fewer nodes, or wait."""
@@ -517,12 +494,11 @@ class Core(Memory, eq=False):
         for name in chosen:
             if is_back(self.nodes[name]):
                 self._set(name, healthy_again(self.nodes[name]))
-        self.not_before = self.at + delay_s
         self.launched_at, self.step_at_launch = None, self.best_step
         self.faults, self.pending = [], []
         words = f"{len(chosen)} nodes: {', '.join(chosen)}"
         self._enter(State.LAUNCHING, words, more={"nodes": list(chosen)})
-        return Launch(self.generation, chosen, self.not_before, self.step)
+        return Launch(self.generation, chosen, self.at + delay_s, self.step)
 
     def _choose(self) -> tuple[str, ...] | None:
         """The nodes of the largest legal world; None: there is none.

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ascendboot.errors import AscendbootError
 from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.policy import Fault, Limits, NodeState
-from ascendboot.value import Struct, Value, field, from_json, replace
+from ascendboot.value import Struct, Value, field, from_json
 
 SCHEMA = 1
 
@@ -37,7 +37,7 @@ ENDED = (State.DONE, State.GAVE_UP, State.NEEDS_OPERATOR)
 
 
 class Launch(Value):
-    """Start a generation on these nodes, not before a time (monotonic seconds)."""
+    """Start a generation on these nodes, not before a time."""
 
     generation: int
     nodes: tuple[str, ...]
@@ -53,7 +53,7 @@ class Stop(Value):
 
 
 class Wait(Value):
-    """Call `tick` at this time at the latest (monotonic seconds)."""
+    """Call `tick` at this time at the latest."""
 
     until: float
 
@@ -85,7 +85,6 @@ class Memory(Struct):
     generation: int = 0
     members: tuple[str, ...] = ()
     launched_at: float | None = None
-    not_before: float = 0.0
     size: int | None = None
     """The number of nodes that the operator asked for, at most."""
     step: int | None = None
@@ -97,7 +96,8 @@ class Memory(Struct):
     no_progress: int = 0
     exits: int = 0
     """Generations that a rank ended without a fault of hardware, since the last checkpoint."""
-    last_exit: tuple[int | None, int | None, int | None] | None = None
+    early_exit: tuple[int | None, int | None] | None = None
+    """Code and rank of the last generation, if that ended soon after its start."""
     failed_node: str = ""
     """Where the last generation failed, without a fault of hardware."""
     doubted: str = ""
@@ -139,31 +139,3 @@ def from_document(document: Mapping[str, Any]) -> Memory:
         raise AscendbootError(
             f"state of supervision: {error}; remove the file to start again"
         ) from error
-
-
-def shifted(memory: Memory, by: float) -> Memory:
-    """Return the same memory for a clock that began earlier or later (seconds)."""
-
-    def moved(at: float | None) -> float | None:
-        return None if at is None else at + by
-
-    def node(now: NodeState) -> NodeState:
-        faults = tuple((code, at + by) for code, at in now.faults)
-        return replace(now, until=moved(now.until), faults=faults)
-
-    def fault(seen: Fault) -> Fault:
-        return replace(seen, at=seen.at + by)
-
-    return replace(
-        memory,
-        at=memory.at + by,
-        launched_at=moved(memory.launched_at),
-        not_before=memory.not_before + by,
-        deadline=memory.deadline + by,
-        common_at=moved(memory.common_at),
-        nodes={name: node(now) for name, now in memory.nodes.items()},
-        before={name: node(now) for name, now in memory.before.items()},
-        faults=[fault(each) for each in memory.faults],
-        recent=[fault(each) for each in memory.recent],
-        pending=[(until + by, fault(each)) for until, each in memory.pending],
-    )

@@ -84,7 +84,7 @@ _ORDER = {
 
 
 class Fault(Value, kw_only=True):
-    """One observation; `at` is monotonic seconds of the control machine."""
+    """One observation; `at` is in the time of the core."""
 
     kind: FaultKind
     at: float
@@ -95,11 +95,7 @@ class Fault(Value, kw_only=True):
     codes: tuple[str, ...] = ()
     level: Level | None = None
     """Of an NPU fault; None: by `codes`, at health Alarm."""
-    step: int | None = None
-    """The last training step that the rank reported."""
     words: str = ""
-    generation: int | None = None
-    """Where the ranks belong to; None: the current generation."""
 
     @property
     def severity(self) -> Level:

@@ -236,7 +236,7 @@ def test_the_file_of_figures_is_there_at_once_and_has_the_last_state(tmp_path: P
     figures = MetricsFile(path, "job-1", store, problems.append)
     with figures.of(core):
         before = samples(path.read_text())
-        core.ended(2.0, 0)
+        core.completed(2.0)
     after = samples(path.read_text())
     state = 'ascendboot_job_state{job="job-1",state="%s"}'
     assert (before[state % "running"], after[state % "done"]) == (1.0, 1.0)

@@ -50,7 +50,7 @@ def test_without_a_supervisor_the_state_is_changed_and_counts_later(tmp_path: Pa
     answer = ask(store, pytest.fail)(QUARANTINE)
     assert answer.words.startswith("quarantined n-2\n")
     assert "this counts from train SCRIPT --resume job-1 on" in answer.words
-    core = Core.from_json(store.read_state() or {}, at=5.0)
+    core = Core.from_json(store.read_state() or {})
     assert (core.nodes["n-2"].status, core.state) == ("quarantined", State.STOPPING)
     assert store.read_events()[-1]["event"] == "stopping"
 
@@ -94,7 +94,7 @@ def test_if_the_supervisor_ends_first_the_state_is_changed_without_it(tmp_path: 
 
 def test_a_job_that_has_ended_is_not_changed_and_its_events_are_all_shown(tmp_path: Path) -> None:
     store, core = job(tmp_path)
-    core.ended(2.0, 0)
+    core.completed(2.0)
     with store.writing("now") as writer:
         writer.state(core.to_json())
     with pytest.raises(UsageError, match="has ended or is being ended: the job has completed"):

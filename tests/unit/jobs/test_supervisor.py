@@ -136,6 +136,13 @@ def supervisor(practice: Practice, **limits: float) -> Supervisor:
     )
 
 
+def continued(practice: Practice, core: Core) -> Supervisor:
+    """The supervisor that begins where another one has left the core."""
+    after = supervisor(practice)
+    after.core = Core.from_json(json.loads(json.dumps(core.to_json())))
+    return after
+
+
 def npu(node: str, code: str) -> Fault:
     return Fault(kind=FaultKind.NPU_FAULT, at=0.0, node=node, codes=(code,))
 
@@ -245,9 +252,7 @@ def resumed(practice: Practice) -> Supervisor:
     first = supervisor(Practice([kill]))
     with pytest.raises(Killed):
         first.run()
-    second = supervisor(practice)
-    second.core = Core.from_json(json.loads(json.dumps(first.core.to_json())), at=5.0)
-    return second
+    return continued(practice, first.core)
 
 
 def test_a_supervisor_that_was_killed_is_replaced_by_one_that_ends_its_generation() -> None:
@@ -555,18 +560,16 @@ def test_a_generation_counts_as_running_as_soon_as_its_ranks_have_begun() -> Non
 @pytest.mark.parametrize("state", [State.RUNNING, State.WAITING])
 def test_what_was_changed_without_a_supervisor_counts_for_the_next_one(state: State) -> None:
     core = Core(NODES, 2, Parallel(), Limits(min_nodes=1 if state is State.RUNNING else 2))
-    core.begin(1.0)
-    core.launched(2.0)
+    core.begin(1000.0)
+    core.launched(1000.0)
     request = Request(verb="quarantine", node="a-2", reason="loud")
     nodes: tuple[str, ...] = ("a-1",)
     if state is State.WAITING:
-        core.quarantine(3.0, "a-2", "loud")
-        core.stopped(4.0, ())
+        core.quarantine(1000.0, "a-2", "loud")
+        core.stopped(1000.0, ())
         request, nodes = Request(verb="release", node="a-2"), NODES
     assert core.state is state
-    carry_out(core, 5.0, request)
+    carry_out(core, core.at, request)
     practice = Practice([succeeded])
-    watched = supervisor(practice)
-    watched.core = Core.from_json(json.loads(json.dumps(core.to_json())), at=1000.0)
-    assert watched.run().end.exit_code == 0
+    assert continued(practice, core).run().end.exit_code == 0
     assert [launch.nodes for launch in practice.launches] == [nodes]

@@ -198,7 +198,7 @@ class World:
     def began_all(self, launch: Launch) -> None:
         if self.is_complete(launch.generation):
             self.saved_step = launch.resume_step or 0
-            self.call(lambda: self.core.launched(self.clock, generation=launch.generation))
+            self.call(lambda: self.core.launched(self.clock))
             self.follow(launch.generation)
 
     def is_complete(self, generation: int) -> bool:
@@ -219,7 +219,7 @@ class World:
                 return
             if step >= self.total:
                 self.ranks = {n: g for n, g in self.ranks.items() if g != generation}
-                self.call(lambda: self.core.ended(self.clock, 0, generation=generation))
+                self.call(lambda: self.core.completed(self.clock))
                 return
             if self.saves:
                 self.saved_step = step
@@ -239,7 +239,8 @@ class World:
         unverified = [name for name in self.core.members if name in self.out]
         if self.open == generation:
             self.open = None
-        self.call(lambda: self.core.stopped(self.clock, unverified, generation=generation))
+        if generation == self.core.generation:
+            self.call(lambda: self.core.stopped(self.clock, unverified))
 
     # What happens to nodes and ranks
 
@@ -251,18 +252,16 @@ class World:
         return self.random.choice(self.core.members or self.names)
 
     def rank_ends(self, exit_code: int, **more: Any) -> None:
-        """A rank of a running generation ends, and the launcher some time later."""
+        """A rank of a running generation ends; it may not be known which."""
         if self.core.state not in ACTIVE or not self.is_complete(self.core.generation):
             return
-        node, generation = self.member(), self.core.generation
+        node = self.member()
         del self.ranks[node]
         rank = self.core.members.index(node) * DEVICES + self.random.randrange(DEVICES)
-        more = {"rank": rank, "step": self.saved_step + self.random.randrange(10**6), **more}
         if self.random.random() < 0.5:
-            self.report(FaultKind.RANK_EXIT, node, exit_code=exit_code, **more)
+            self.report(FaultKind.RANK_EXIT, node, exit_code=exit_code, **{"rank": rank, **more})
         else:
-            self.call(lambda: self.core.ended(self.clock, exit_code, generation=generation))
-            self.report(FaultKind.RANK_EXIT, node, exit_code=exit_code, **more)
+            self.report(FaultKind.RANK_EXIT, exit_code=exit_code)
 
     def goes_out(self, node: str, *, has_power: bool) -> None:
         """A node does not answer any more; without power its ranks are gone, too."""
@@ -280,7 +279,8 @@ class World:
     def symptom(self, node: str, generation: int) -> None:
         if self.ranks.get(node) == generation and node not in self.out:
             del self.ranks[node]
-            self.report(FaultKind.RANK_EXIT, node, exit_code=1, rank=0, generation=generation)
+            if generation == self.core.generation:
+                self.report(FaultKind.RANK_EXIT, node, exit_code=1, rank=0)
 
     def control_is_cut_off(self, for_s: float) -> None:
         """This machine has no network: after some minutes it takes all nodes for lost."""
@@ -325,13 +325,10 @@ class World:
         self.later(self.between(3, 10), see, ours=True)
 
     def wakes_up(self, node: str) -> None:
-        """Ranks of an older generation are ended; what they do until then changes nothing."""
+        """Ranks of an older generation are ended; nothing looks at what they do until then."""
         old = self.ranks.get(node)
         if old is None or (old == self.open and node in self.core.members):
             return
-        generations = self.core.generation, len(self.launches)
-        self.report(FaultKind.RANK_EXIT, node, exit_code=1, rank=1, generation=old)
-        assert (self.core.generation, len(self.launches)) == generations
         self.woken += 1
         del self.ranks[node]
 

@@ -91,14 +91,14 @@ def test_a_start_that_takes_too_long_is_stopped() -> None:
 
 
 def test_exit_code_0_is_the_end(job: Job) -> None:
-    assert job.core.ended(5, 0) == (End(State.DONE, 0, "the job has completed"),)
+    assert job.core.completed(5) == (End(State.DONE, 0, "the job has completed"),)
     assert job.state() is State.DONE
     assert job.core.tick(6) == job.fault(EXIT, 7) == job.core.interrupt(8) == ()
 
 
 def test_another_exit_code_restarts_on_the_same_nodes_after_a_pause(job: Job) -> None:
     job.core.checkpoint(50, 100)
-    only(Stop, job.core.ended(60, 1))
+    only(Stop, job.fault(EXIT, 60, exit_code=1))
     assert job.core.stopped(62, ()) == (Wait(70),)
     assert job.state() is State.DIAGNOSING
     assert job.core.tick(70) == (Launch(2, ("n1", "n2", "n3", "n4"), 75, 100),)
@@ -266,18 +266,14 @@ def test_hardware_is_the_cause_even_if_it_is_seen_later(job: Job) -> None:
 def test_ranks_that_end_by_our_stop_are_not_the_cause(job: Job) -> None:
     job.fault(HANG, 5, "n2", rank=9)
     job.fault(EXIT, 7, "n1", rank=0, exit_code=143)
-    job.core.ended(7, 143)
     job.again(8)
     causes = [event["words"] for event in job.events if event["event"] == "cause"]
     assert causes == ["hang on n2 rank 9"]
 
 
-@pytest.mark.parametrize("step", [None, 40])
-def test_the_same_failure_twice_needs_an_operator_and_quarantines_nobody(
-    job: Job, step: int | None
-) -> None:
-    job.restart(5, EXIT, "n1", rank=3, exit_code=1, step=step)
-    job.fault(EXIT, 40, "n1", rank=3, exit_code=1, step=step)
+def test_the_same_failure_twice_needs_an_operator_and_quarantines_nobody(job: Job) -> None:
+    job.restart(5, EXIT, "n1", rank=3, exit_code=1)
+    job.fault(EXIT, 40, "n1", rank=3, exit_code=1)
     end = only(End, job.again(41))
     assert (end.state, end.exit_code) == (State.NEEDS_OPERATOR, 93)
     assert {now.status for now in job.core.nodes.values()} == {"healthy"}
@@ -292,16 +288,13 @@ def test_a_failure_of_an_unknown_rank_may_be_the_same(
     assert only(End, job.again(41)).exit_code == 93
 
 
-@pytest.mark.parametrize("changed", [{"step": 41}, {"rank": 4}, {"exit_code": 2}])
-def test_a_failure_that_differs_is_no_proof_of_a_bug(job: Job, changed: dict[str, int]) -> None:
-    same = {"rank": 3, "exit_code": 1, "step": 40}
+@pytest.mark.parametrize(("at", "changed"), [(40, {"rank": 4}), (40, {"exit_code": 2}), (1500, {})])
+def test_a_failure_that_differs_or_is_late_is_no_proof_of_a_bug(
+    job: Job, at: float, changed: dict[str, int]
+) -> None:
+    same = {"rank": 3, "exit_code": 1}
     job.restart(5, EXIT, "n1", **same)
-    job.restart(40, EXIT, "n1", **{**same, **changed})
-
-
-def test_late_failures_without_steps_are_no_proof_of_a_bug(job: Job) -> None:
-    job.restart(500, EXIT, "n1", rank=3, exit_code=1)
-    job.restart(1500, EXIT, "n1", rank=3, exit_code=1)
+    job.restart(at, EXIT, "n1", **{**same, **changed})
 
 
 def test_the_pause_doubles_until_a_checkpoint() -> None:
@@ -390,15 +383,6 @@ def test_a_node_that_could_not_be_verified_is_left_out(job: Job) -> None:
     assert job.core.nodes["n3"].reason.endswith("not verified that generation 1 has ended here")
 
 
-def test_what_an_older_generation_does_is_ignored(job: Job) -> None:
-    launch = job.restart(100, EXIT, "n1", rank=0, exit_code=1)
-    assert job.fault(EXIT, 99, "n2", rank=8, exit_code=1) == ()
-    assert job.fault(EXIT, 500, "n2", rank=8, exit_code=1, generation=1) == ()
-    assert job.core.ended(launch.not_before - 1, 0) == job.core.ended(500, 0, generation=1) == ()
-    assert job.state() is State.RUNNING
-    assert sum(event["event"] == "ignored" for event in job.events) == 4
-
-
 def test_a_node_that_is_no_member_stops_nothing() -> None:
     job = Job(limits=Limits(max_nodes=3)).run()
     assert job.fault(EXIT, 10, "n4", rank=30) == job.fault(DOWN, 11, "n9") == ()
@@ -455,16 +439,6 @@ def test_a_new_supervisor_continues_or_stops_a_generation(job: Job) -> None:
     assert again.restarts == 0
 
 
-def test_times_are_shifted_to_a_clock_that_began_again() -> None:
-    job = Job("n1", "n2", shape=Parallel(tp=8, pp=2)).run(100_000)
-    job.fault(DOWN, 100_005, "n1")
-    job.again(100_006)
-    again = Core.from_json(job.core.to_json(), at=50)
-    assert again.resume(50, alive=False) == (Wait(50 + 270),)
-    assert again.tick(319) == ()
-    assert isinstance(again.tick(320)[0], End)
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -511,11 +485,6 @@ def test_a_common_cause_that_stops_nothing_is_not_charged_to_a_later_failure(job
     assert {now.status for now in job.core.nodes.values()} == {"healthy"}
     job.restart(500, EXIT, "n1", rank=1, exit_code=1)
     job.restart(1500, EXIT, "n2", rank=2, exit_code=1)
-
-
-def test_a_launcher_that_ends_before_it_should_start_ends_its_own_generation(job: Job) -> None:
-    job.fault(EXIT, 500, "n1", rank=1, exit_code=1)
-    only(Stop, job.core.ended(only(Launch, job.again(501)).not_before - 1, 1, generation=2))
 
 
 def test_the_operator_ends_a_generation_without_charge(job: Job) -> None:

@@ -34,7 +34,7 @@ def a_job() -> tuple[Core, list[dict[str, Any]]]:
     core.fault(Fault(kind=FaultKind.NODE_DOWN, at=60.0, node="n-2", words="no sign of life"))
     core.stopped(63.0, ())
     core.launched(66.0)
-    core.ended(120.0, 0)
+    core.completed(120.0)
     return core, events
 
 

@@ -86,7 +86,7 @@ def test_a_request_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_job_that_has_ended_or_is_being_ended_takes_no_requests() -> None:
     over, interrupted = running(), running()
-    over.ended(2.0, 0)
+    over.completed(2.0)
     interrupted.interrupt(2.0)
     for core, why in ((over, "the job has completed"), (interrupted, "it was interrupted")):
         with pytest.raises(UsageError, match=f"has ended or is being ended: {why}"):

@@ -168,11 +168,9 @@ def a_node_flaps(world: World) -> None:
 
 
 def a_bug_of_the_program(world: World) -> None:
-    has_step = world.random.random() < 0.5
-
     def fails() -> None:
         if world.core.state is State.RUNNING:
-            world.rank_ends(1, rank=3, step=1234 if has_step else None)
+            world.rank_ends(1, rank=3)
         world.later(world.between(20, 40), fails)
 
     world.later(30, fails)
