@@ -86,6 +86,7 @@ def logs(
             tell=screen.error,
         )
         errors, notes = _gather(found, wanted, follow=follow)
+        wanted.sink.close()
     for note in notes:
         screen.say(note, "yellow")
     for error in errors.values():

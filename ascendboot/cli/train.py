@@ -38,12 +38,12 @@ from ascendboot.console.screen import Screen
 from ascendboot.errors import InventoryError, LaunchError, NodeError, UnreachableError, UsageError
 from ascendboot.inventory.load import load
 from ascendboot.jobs.error_codes import OWN_ENTRIES, own_entries
-from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import running_report, with_device_changes
 from ascendboot.jobs.output import Folded, by_node, plain
 from ascendboot.jobs.progress import Progress
-from ascendboot.jobs.run import run as run_launch
+from ascendboot.jobs.run import Following
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import terminate_processes
 from ascendboot.jobs.supervisor import CORRELATE_S, TIMEOUTS, NotReadyError
@@ -680,21 +680,21 @@ class _Start(Value):
         if isinstance(plan, LaunchPlan):
             screen.working(f"job {plan.job_id} starts")
         try:
-            return run_launch(
-                plan,
-                self.session.transports,
+            return Following(
+                plan=plan,
+                transports=self.session.transports,
                 folder=folder,
                 sink=counting(sink),
                 prefix=by_node(plan.nodes) if coloured and not folded else plain,
                 interrupts=self.interrupts,
                 clocks=clocks,
-                limits=TIMEOUTS if self.order.supervised else None,
+                limits=TIMEOUTS if self.order.supervised else Timeouts(),
                 connect=self.session.connect_again,
                 progress=progress,
                 forks=self.session.forks,
                 hangs=replace(self.order.hangs, tell=screen.errors),
                 warn=partial(screen.error, style="yellow"),
-            )
+            ).run()
         finally:
             screen.rest()
             if folded:

@@ -79,20 +79,12 @@ class Detector:
         self._reported_hang = False
         self._reported_silence = False
 
-    def forget(self, node: str) -> None:
-        """Ignore this node from now on: the job continues without it."""
-        self._nodes.discard(node)
-        self._due.discard(node)
-        self._views.pop(node, None)
-
     def take(self, node: str, sample: NodeSample) -> Standstill | None:
         """Return what to report now, if anything.
 
         A hang is reported once until a rank does something again. Silence alone is reported once
         per job: a program may work without output.
         """
-        if node not in self._nodes:
-            return None
         if node in self._views:
             self._views[node].take(sample)
         else:
@@ -166,11 +158,6 @@ class HangWatch:
             found = self._detector.take(node, sample)
         if found is not None:
             threading.Thread(target=self._look, args=(found,), name="hang", daemon=True).start()
-
-    def forget(self, node: str) -> None:
-        """Ignore this node from now on."""
-        with self._lock:
-            self._detector.forget(node)
 
     def _look(self, found: Standstill) -> None:
         plan = self.plan

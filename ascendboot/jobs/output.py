@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
 import re
 import subprocess
 import threading
@@ -21,8 +22,8 @@ from ascendboot.model.names import fold, runs
 MAX_LINE: Final = 1 << 20
 MAX_BAR: Final = 1 << 12
 """The length at which an unfinished progress bar is shown: about fifty updates."""
-ROOM: Final = 1 << 20
-"""How many bytes may wait for the reader until writers block."""
+MOST_BLOCKS: Final = 32
+"""How many blocks may wait for the reader until writers do."""
 _PATIENCE_S: Final = 1.0
 _LOOK_S: Final = 0.25
 _MIB: Final = 1 << 20
@@ -125,29 +126,65 @@ class Lines:
 
 
 class RankOutput:
-    """Passes blocks of whole lines to a sink, one at a time; stops quietly when the sink fails."""
+    """Passes blocks of whole lines to a sink in order, from a separate thread.
 
-    def __init__(self, sink: Callable[[bytes], None]) -> None:
-        self._sink = sink
-        self._lock = threading.Lock()
+    Writers wait for a slow reader; when `is_hurried`, one that does not read for a second is
+    abandoned. When the sink fails, nothing more is shown.
+    """
+
+    def __init__(
+        self, sink: Callable[[bytes], None], *, is_hurried: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._sink, self._is_hurried = sink, is_hurried
+        self._blocks: queue.Queue[bytes | None] = queue.Queue(MOST_BLOCKS)
+        self._hurried_at: float | None = None
+        self._moved_at = time.monotonic()
         self.problem: str = ""
         self.lost = False
         """Whether lines were lost and the reader did not close the pipe."""
+        # A thread that hangs in a full pipe must not keep the program from ending.
+        self._writer = threading.Thread(target=self._write, name="outlet", daemon=True)
+        self._writer.start()
 
     def show(self, block: bytes) -> None:
         """Write some whole lines."""
-        if not block:
-            return
-        with self._lock:
-            if self.problem:
+        if block:
+            self._put(block)
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        self._put(None)
+        while not self.problem and self._writer.is_alive():
+            self._writer.join(_LOOK_S)
+            self._look()
+
+    def _put(self, block: bytes | None) -> None:
+        while not self.problem:
+            with suppress(queue.Full):
+                self._blocks.put(block, timeout=_LOOK_S)
                 return
+            self._look()
+
+    def _look(self) -> None:
+        if not self._is_hurried():
+            return
+        now = time.monotonic()
+        if self._hurried_at is None:
+            self._hurried_at = now
+        if now - max(self._hurried_at, self._moved_at) > _PATIENCE_S:
+            self._lose(TimeoutError("its reader does not read"))
+
+    def _write(self) -> None:
+        while (block := self._blocks.get()) is not None and not self.problem:
             try:
                 self._sink(block)
             except OSError as error:
-                self.lose(error)
+                self._lose(error)
+            except ValueError as closed:  # the file was closed meanwhile
+                self._lose(OSError(str(closed)))
+            self._moved_at = time.monotonic()
 
-    def lose(self, error: OSError) -> None:
-        """Stop showing output, for this reason."""
+    def _lose(self, error: OSError) -> None:
         gone = isinstance(error, BrokenPipeError)
         self.lost = not gone
         why = "its reader is gone" if gone else error.strerror or error
@@ -242,88 +279,6 @@ def _folded_label(labels: tuple[bytes, ...]) -> bytes:
     places = [match for label in labels if (match := _LABEL.match(label))]
     nodes = fold({place[1].decode() for place in places})
     return f"{nodes}:[{runs(int(place[2]) for place in places)}] | ".encode()
-
-
-class OutputWriter:
-    """Passes blocks to a sink in order, from a separate thread.
-
-    Writers wait for a slow reader. When `is_hurried`, a reader that does not read for a second is
-    abandoned.
-    """
-
-    def __init__(self, sink: Callable[[bytes], None], *, is_hurried: Callable[[], bool]) -> None:
-        self._sink = sink
-        self._is_hurried = is_hurried
-        self._changed = threading.Condition()
-        self._blocks: deque[bytes] = deque()
-        self._size = 0
-        self._closed = False
-        self._error: OSError | None = None
-        self._hurried_at: float | None = None
-        self._moved_at = time.monotonic()
-        # A thread that hangs in a full pipe must not keep the program from ending.
-        threading.Thread(target=self._write, name="outlet", daemon=True).start()
-
-    def __call__(self, block: bytes) -> None:
-        """Write a block.
-
-        Raises:
-            OSError: the sink failed.
-        """
-        with self._changed:
-            while self._error is None and self._size >= ROOM:
-                self._wait()
-            if self._error is not None:
-                raise self._error
-            self._blocks.append(block)
-            self._size += len(block)
-            self._changed.notify_all()
-
-    def close(self) -> OSError | None:
-        """Wait until all is written; returns the error if it is not."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-            while self._error is None and self._size:
-                self._wait()
-            return self._error
-
-    def _wait(self) -> None:
-        self._changed.wait(_LOOK_S)
-        if not self._is_hurried():
-            return
-        now = time.monotonic()
-        if self._hurried_at is None:
-            self._hurried_at = now
-        if self._error is None and now - max(self._hurried_at, self._moved_at) > _PATIENCE_S:
-            self._fail(TimeoutError("its reader does not read"))
-
-    def _write(self) -> None:
-        while (block := self._next()) is not None:
-            error: OSError | None = None
-            try:
-                self._sink(block)
-            except OSError as broken:
-                error = broken
-            except ValueError as closed:  # the file was closed meanwhile
-                error = OSError(str(closed))
-            with self._changed:
-                self._size -= len(block)
-                self._moved_at = time.monotonic()
-                self._changed.notify_all()
-                if error is not None and self._error is None:
-                    self._fail(error)
-
-    def _next(self) -> bytes | None:
-        with self._changed:
-            while not self._blocks and not self._closed and self._error is None:
-                self._changed.wait()
-            return self._blocks.popleft() if self._blocks else None
-
-    def _fail(self, error: OSError) -> None:
-        self._error = error
-        self._blocks.clear()
-        self._changed.notify_all()
 
 
 # A log that outgrew its limit has a hole, which uses no disk space. All other bytes keep their

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
 from ascendboot.jobs import follow, stop
-from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.logs import fetch_tails
 from ascendboot.jobs.loss import BadLoss, loss_words, record_loss
-from ascendboot.jobs.output import OutputWriter, RankOutput, plain
+from ascendboot.jobs.output import RankOutput, plain
 from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
 from ascendboot.jobs.status import duration_of
@@ -39,170 +38,141 @@ _LOOK_S = 1.0
 _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing; make room there"
 
 
-def run(
-    plan: LaunchPlan | JobRecord,
-    transports: Mapping[str, Transport],
-    *,
-    folder: Path,
-    sink: Callable[[bytes], None],
-    prefix: Callable[[str, int], bytes] = plain,
-    interrupts: follow.Interrupts | None = None,
-    clocks: NodeClocks | None = None,
-    limits: follow.Timeouts | None = None,
-    hangs: HangRules | None = None,
-    connect: Callable[[str], Transport] | None = None,
-    progress: Progress | None = None,
-    warn: Callable[[str], None] = lambda _words: None,
-    forks: int,
-) -> JobReport:
-    """Start the job, follow it, end remaining processes, and report.
-
-    The job of a record was started before: it is only followed, from where the copies of its logs
-    end. `folder` on the control machine gets one log per rank and the launcher's. `sink` gets
-    blocks of whole lines `NODE:RANK | text`, one at a time, from other threads; `prefix` returns
-    the part before the text. `hangs` is what to do about a job that makes no progress, by default
-    nothing. `connect` reopens a lost connection to a node; without it the node stays lost. Events
-    are noted in `progress`, for a caller that wants to read it. `warn` shows a remark at once.
-
-    Raises:
-        UnreachableError: the primary was lost for good while the job ran; the job continues there.
-        LaunchError: a job that was started before cannot be followed.
-    """
-    began, started = time.monotonic(), datetime.now(timezone.utc)
-    following = Following(
-        plan=plan,
-        transports={node: transports[node] for node in plan.nodes},
-        folder=folder,
-        interrupts=interrupts or follow.Interrupts(),
-        limits=limits or follow.Timeouts(),
-        hangs=hangs or HangRules(),
-        forks=forks,
-        progress=progress or Progress(),
-        warn=warn,
-    )
-    try:
-        if isinstance(plan, LaunchPlan):
-            prepare(plan, following.transports, forks=forks)
-    except LaunchError as error:
-        following.progress.not_started = str(error)
-    else:
-        following.start_to_end(sink, prefix, connect)
-    report = report_on(
-        plan,
-        following.progress,
-        folder=folder,
-        started=started.isoformat(timespec="milliseconds"),
-        duration_s=time.monotonic() - began,
-        clocks=clocks or NodeClocks(),
-    )
-    if isinstance(plan, LaunchPlan):
-        return report
-    duration_s = duration_of(plan, following.progress, datetime.now(timezone.utc))
-    return replace(report, started=plan.started, duration_s=duration_s)
-
-
 @dataclass(kw_only=True, eq=False)
 class Following:
-    """Starts one prepared job, follows it with its deadlines, and ends remaining processes."""
+    """Runs one job: starts it, follows it with its deadlines, and ends remaining processes.
+
+    The job of a record was started before: it is only followed, from where the copies of its logs
+    end.
+    """
 
     plan: LaunchPlan | JobRecord
-    transports: dict[str, Transport]
-    """By node; one is replaced when its connection was reopened."""
+    transports: Mapping[str, Transport]
     folder: Path
-    interrupts: follow.Interrupts
-    limits: follow.Timeouts
-    hangs: HangRules
+    """On the control machine; gets one log per rank and the launcher's."""
+    sink: Callable[[bytes], None]
+    """Gets blocks of whole lines `NODE:RANK | text`, one at a time, from another thread."""
     forks: int
+    prefix: Callable[[str, int], bytes] = plain
+    """Returns the part of a line before its text."""
+    interrupts: follow.Interrupts = field(default_factory=follow.Interrupts)
+    clocks: NodeClocks = field(default_factory=NodeClocks)
+    limits: follow.Timeouts = field(default_factory=follow.Timeouts)
+    hangs: HangRules = field(default_factory=HangRules)
+    """What to do about a job that makes no progress; by default nothing."""
+    connect: Callable[[str], Transport] | None = None
+    """Reopens a lost connection to a node; None: the node stays lost."""
     progress: Progress = field(default_factory=Progress)
+    """For a caller that wants to read it."""
     warn: Callable[[str], None] = lambda _words: None
+    """Shows a remark at once."""
     _inbox: follow.Inbox = field(default_factory=queue.SimpleQueue)
+    _followers: follow.Followers = field(init=False)
+    _reconnector: follow.Reconnector = field(init=False)
     _start_by: float = _NEVER
     _tell_by: float = _NEVER
     _end_by: float = _NEVER
     _stopping: bool = False
     _ranks_ended: bool = False
-    _nodes: Mapping[str, NodeLogs] = field(default_factory=dict)
     _over: bool = False
 
     def __post_init__(self) -> None:
+        self._sides = {node: self.transports[node] for node in self.plan.nodes}
+        """By node; one is replaced when its connection was reopened."""
         self.interrupts.wake(self._inbox)
-        self._watch = HangWatch(
-            self.hangs, self.plan, self.transports, self.folder, self._inbox.put, self.forks
-        )
 
-    def start_to_end(
-        self,
-        sink: Callable[[bytes], None],
-        prefix: Callable[[str, int], bytes],
-        connect: Callable[[str], Transport] | None,
-    ) -> None:
-        """Start the job, and follow it until its output is written; arguments as in `run`."""
-        plan = self.plan
-        writer = OutputWriter(sink, is_hurried=lambda: self.interrupts.count > 0)
-        followers = follow.Followers(
+    def run(self) -> JobReport:
+        """Run the job to its end, and report.
+
+        Raises:
+            UnreachableError: the primary was lost for good while the job ran, which continues.
+            LaunchError: a job that was started before cannot be followed.
+        """
+        plan, progress = self.plan, self.progress
+        began, started = time.monotonic(), datetime.now(timezone.utc)
+        try:
+            if isinstance(plan, LaunchPlan):
+                prepare(plan, self._sides, forks=self.forks)
+        except LaunchError as error:
+            progress.not_started = str(error)
+        else:
+            self._start_to_end()
+        report = report_on(
+            plan,
+            progress,
+            folder=self.folder,
+            started=started.isoformat(timespec="milliseconds"),
+            duration_s=time.monotonic() - began,
+            clocks=self.clocks,
+        )
+        if isinstance(plan, LaunchPlan):
+            return report
+        duration_s = duration_of(plan, progress, datetime.now(timezone.utc))
+        return replace(report, started=plan.started, duration_s=duration_s)
+
+    def _start_to_end(self) -> None:
+        """Start the prepared job, and follow it until its output is written."""
+        plan, sides = self.plan, self._sides
+        output = RankOutput(self.sink, is_hurried=lambda: self.interrupts.count > 0)
+        watch = HangWatch(self.hangs, plan, sides, self.folder, self._inbox.put, self.forks)
+        self._followers = follow.Followers(
             plan,
             self.folder,
-            RankOutput(writer),
+            output,
             on_event=self._inbox.put,
-            on_sample=self._watch.take,
+            on_sample=watch.take,
             on_loss=self._inbox.put,
             sample_s=self.hangs.sample_s,
             beat_s=self.hangs.beat_s(self.limits.beat_s),
-            prefix=prefix,
+            prefix=self.prefix,
             forks=self.forks,
         )
-        self.progress.arrivals = followers.arrivals
-        reconnector = follow.Reconnector(
+        self.progress.arrivals = self._followers.arrivals
+        self._reconnector = follow.Reconnector(
             plan,
-            self.transports,
+            sides,
             self.progress,
-            follow=followers.follow,
+            follow=self._followers.follow,
             on_end=self._inbox.put,
-            connect=connect,
+            connect=self.connect,
             tell=self.hangs.tell,
             within_s=self.limits.reconnect_s,
         )
         try:
-            if started := self._started(followers):
-                self._follow(followers.nodes, reconnector)
-                self._clean_up(followers, reconnector)
+            if started := self._started():
+                self._follow()
+                self._clean_up()
         except (UnreachableError, KeyboardInterrupt):
             raise  # the job continues, as the message states
         except BaseException:  # whatever fails here: without us the job would run on unnoticed
-            stop.stop_job(
-                self.transports,
-                plan.job_folder,
-                primary=plan.primary,
-                grace_s=plan.grace_s,
-                forks=self.forks,
-            )
+            folder, primary = plan.job_folder, plan.primary
+            stop.stop_job(sides, folder, primary=primary, grace_s=plan.grace_s, forks=self.forks)
             raise
         finally:
-            reconnector.close()
-            followers.close()
-            if lost := writer.close():
-                followers.output.lose(lost)
+            self._reconnector.close()
+            self._followers.close()
+            output.close()
         if not started and isinstance(plan, LaunchPlan):
-            self.progress.unsure += undo_start(plan, self.transports, forks=self.forks)
-        problems = [followers.output.problem]
-        for logs in followers.nodes.values():
+            self.progress.unsure += undo_start(plan, sides, forks=self.forks)
+        problems = [output.problem]
+        for logs in self._followers.nodes.values():
             problems += [*logs.problems, logs.problem]
         self.progress.notes += tuple(filter(None, problems))
 
-    def _started(self, followers: follow.Followers) -> bool:
+    def _started(self) -> bool:
         """Open the streams and start the job; on failure the progress has the reason.
 
         Raises:
             LaunchError: the streams of a job that was started before cannot be opened.
         """
         try:
-            followers.open(self.transports)
+            self._followers.open(self._sides)
             if isinstance(self.plan, JobRecord):
                 if self.interrupts.count:  # before this could be woken
                     self._inbox.put(None)
                 return True
             if not self.interrupts.count:
-                start(self.plan, self.transports, forks=self.forks)
+                start(self.plan, self._sides, forks=self.forks)
                 self._tell_by = time.monotonic() + self.limits.told_s
                 return True
             self.progress.interrupted = True
@@ -214,17 +184,17 @@ class Following:
             self.progress.not_started = f"{what}\n{not_started_anywhere(self.plan.job_id)}"
         return False
 
-    def _follow(self, nodes: Mapping[str, NodeLogs], reconnector: follow.Reconnector) -> None:
+    def _follow(self) -> None:
         """Wait for the end of a job that was just started; end it if necessary.
 
         Raises:
             UnreachableError: the primary was lost; the job continues there.
         """
-        primary, self._nodes = nodes[self.plan.primary], nodes
+        primary = self._followers.nodes[self.plan.primary]
         self._start_by = time.monotonic() + self.limits.start_s
         while not self._over:
-            timeout_s = self._look_at_nodes(nodes, reconnector)
-            if not reconnector.is_reconnecting(self.plan.primary):
+            timeout_s = self._look_at_nodes()
+            if not self._reconnector.is_reconnecting(self.plan.primary):
                 left_s = min(self._tell_by, self._start_by, self._end_by) - time.monotonic()
                 left_s = max(0.0, min(self.limits.silence_s - primary.silent_s, left_s))
                 timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
@@ -235,32 +205,27 @@ class Following:
                 continue
             match message:
                 case None:
-                    self.progress.replaced = self.interrupts.why
-                    self.progress.interrupted = self.interrupts.count > 0
-                    if self.interrupts.count > 1:
-                        self._over = True
-                    else:
-                        self._stop()
-                case HungJob() | BadLoss():
-                    self._on_found(message)
+                    self._on_interrupt()
+                case HungJob():
+                    self._on_hung(message)
+                case BadLoss():
+                    self._on_loss(message)
                 case follow.Reconnected():
                     self._on_reconnected(message)
                 case follow.NodeEvent(node=node, event=event):
                     if event is None:
-                        reconnector.reconnect(node)
+                        self._reconnector.reconnect(node)
                     else:
                         self._note(event)
 
-    def _look_at_nodes(
-        self, nodes: Mapping[str, NodeLogs], reconnector: follow.Reconnector
-    ) -> float | None:
+    def _look_at_nodes(self) -> float | None:
         """Connect anew to silent nodes; return when to look again, None: never."""
         at_most_s = self.limits.node_s
         if at_most_s == _NEVER:
             return None
-        for name, node in nodes.items():
+        for name, node in self._followers.nodes.items():
             if node.silent_s >= at_most_s and name not in self.progress.lost:
-                reconnector.reconnect(name, silent_s=node.silent_s)
+                self._reconnector.reconnect(name, silent_s=node.silent_s)
         return _LOOK_S
 
     def _on_timeout(self, silent_s: float) -> None:
@@ -285,6 +250,14 @@ class Following:
                 self.progress.is_overdue = True
                 self._stop()
 
+    def _on_interrupt(self) -> None:
+        self.progress.replaced = self.interrupts.why
+        self.progress.interrupted = self.interrupts.count > 0
+        if self.interrupts.count > 1:
+            self._over = True
+        else:
+            self._stop()
+
     def _note(self, event: events.Event) -> None:
         self.progress.note(event)
         if isinstance(event, events.RankStarted) and isinstance(self.plan, LaunchPlan):
@@ -298,10 +271,7 @@ class Following:
         elif isinstance(event, events.LauncherEnded):
             self._over = True
 
-    def _on_found(self, seen: HungJob | BadLoss) -> None:
-        if isinstance(seen, BadLoss):
-            self._on_loss(seen)
-            return
+    def _on_hung(self, seen: HungJob) -> None:
         if self._end_by < _NEVER:
             return  # it is ending already
         self.hangs.tell(seen.words)
@@ -327,7 +297,6 @@ class Following:
         if isinstance(back.error, UnreachableError) and self.limits.node_s < _NEVER:
             if not self._is_cut_off():
                 self.progress.lost[back.node] = back.error.message
-                self._watch.forget(back.node)
                 self._over = True  # the cleanup ends what is left of the job on the others
             return
         if back.node != self.plan.primary:
@@ -346,7 +315,7 @@ class Following:
 
         The job does not need it. After `silence_s` the nodes count as lost all the same.
         """
-        silent_s = [node.silent_s for node in self._nodes.values()]
+        silent_s = [node.silent_s for node in self._followers.nodes.values()]
         return len(silent_s) > 1 and self.limits.node_s <= min(silent_s) < self.limits.silence_s
 
     def _lost_primary(self, seen: str, *, and_so: str = "the job continues") -> UnreachableError:
@@ -358,7 +327,7 @@ class Following:
         """End the launcher; where that fails, the cleanup ends the job."""
         self._stopping, self._end_by, self._tell_by = True, _NEVER, _NEVER
         try:
-            stop.terminate_launcher(self.transports[self.plan.primary], self.plan.job_folder)
+            stop.terminate_launcher(self._sides[self.plan.primary], self.plan.job_folder)
         except NodeError as error:
             self.progress.notes += (str(error),)
             self._over = True
@@ -374,12 +343,12 @@ class Following:
         spreads_failure = LAUNCHERS[plan.launcher_kind].traits.spreads_failure
         if failed and not (self._ranks_ended or spreads_failure):
             self._ranks_ended = True
-            order = partial(stop.end_ranks, self.transports, plan.job_folder, forks=self.forks)
+            order = partial(stop.end_ranks, self._sides, plan.job_folder, forks=self.forks)
             threading.Thread(target=order, name="hasten", daemon=True).start()
         if self._end_by == _NEVER:
             self._end_by = time.monotonic() + ends_within_s(plan.grace_s)
 
-    def _clean_up(self, followers: follow.Followers, reconnector: follow.Reconnector) -> None:
+    def _clean_up(self) -> None:
         """End remaining processes of the job on all nodes, and wait for output that still arrives.
 
         Its launcher has ended, or did not end in time.
@@ -394,8 +363,8 @@ class Following:
         if gone and not self.interrupts.count:
             # If the launcher failed, it may have lost these nodes: then wait less.
             at_most_s = _NEVER if progress.launcher_code == 0 else self.limits.drain_s
-            reconnector.wait(gone, self.interrupts, at_most_s=at_most_s)
-            back = [node for node in gone if not reconnector.is_reconnecting(node)]
+            self._reconnector.wait(gone, self.interrupts, at_most_s=at_most_s)
+            back = [node for node in gone if not self._reconnector.is_reconnecting(node)]
             found |= self._terminate(back, linger_s=stop.LINGER_S, grace_s=self.plan.grace_s)
         sizes: dict[str, Mapping[str, int]] = {}
         for node in nodes:
@@ -415,12 +384,13 @@ class Following:
             else:
                 progress.unsure += (not_checked(result),)
         if progress.has_failed or progress.hung:
-            there = {node: self.transports[node] for node in sizes}
+            there = {node: self._sides[node] for node in sizes}
             errors = fetch_tails(self.plan, there, self.folder, has_logs=True, forks=self.forks)
             progress.notes += tuple(map(str, errors.values()))
+        short = self._followers.short_of(sizes, patience_s=self.limits.drain_s)
         progress.notes += tuple(
             f"{node}: {name} is incomplete on the control machine: {here} of {there} bytes"
-            for node, files in followers.short_of(sizes, patience_s=self.limits.drain_s).items()
+            for node, files in short.items()
             for name, (here, there) in files.items()
         )
         while not self._inbox.empty():
@@ -446,7 +416,7 @@ class Following:
     def _terminate(
         self, nodes: Sequence[str], *, linger_s: float, grace_s: float
     ) -> dict[str, stop.Terminated | NodeError]:
-        transports = {node: self.transports[node] for node in nodes}
+        transports = {node: self._sides[node] for node in nodes}
         folder, forks = self.plan.job_folder, self.forks
         return stop.terminate_processes(
             transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks

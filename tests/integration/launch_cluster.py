@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ascendboot.errors import NodeError
-from ascendboot.jobs.run import run
+from ascendboot.jobs.run import Following
 from ascendboot.jobs.start import prepare, start
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, Login
@@ -208,7 +208,8 @@ class LocalCluster:
     ) -> JobReport:
         """Run a job; its lines go to `sink`."""
         options = {"folder": self.runs / made.job_id, "forks": 4, **options}
-        return run(made, self.transports, sink=sink or Screenful(), **options)
+        options = {"plan": made, "transports": self.transports, **options}
+        return Following(sink=sink or Screenful(), **options).run()
 
     def start(self, made: LaunchPlan) -> None:
         """Start a job that nobody follows."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ascendboot.jobs.follow import Interrupts
-from ascendboot.jobs.output import ROOM
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.transport.api import Command, Result
@@ -99,7 +98,7 @@ def test_ctrl_c_ends_a_job_whose_reader_does_not_read(cluster: LocalCluster) -> 
 
     def sink(_: bytes) -> None:
         # More is about to come than may wait: then the follower does, with its lock.
-        while sum(log.stat().st_size for log in folder.glob("rank.*.log")) < ROOM // 2:
+        while sum(log.stat().st_size for log in folder.glob("rank.*.log")) < 1 << 19:
             time.sleep(0.02)
         interrupts.press()
         goes_on.wait(60)

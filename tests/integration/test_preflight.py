@@ -19,7 +19,6 @@ from ascendboot.checks.collective.run import (
     program_plan,
 )
 from ascendboot.jobs.follow import Interrupts
-from ascendboot.jobs.run import run
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest
 from ascendboot.model.job import JobState
 from ascendboot.templates import script
@@ -130,13 +129,7 @@ def altered(asked: LaunchRequest, cluster: LocalCluster, old: bytes, new: bytes)
     assert old in program.content
     other = replace(program, content=program.content.replace(old, new))
     files = tuple((node, other if file is program else file) for node, file in planned.files)
-    report = run(
-        replace(planned, files=files),
-        cluster.transports,
-        folder=cluster.runs,
-        sink=lambda _: None,
-        forks=4,
-    )
+    report = cluster.run(replace(planned, files=files), folder=cluster.runs)
     return preflight_result(asked, report, cluster.runs, by="mpi")
 
 

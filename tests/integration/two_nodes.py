@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ascendboot.errors import NodeError
 from ascendboot.jobs.probe import JobProbe, probe_jobs
-from ascendboot.jobs.run import run
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.status import status_of
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, read_record, record_of
@@ -62,8 +61,7 @@ class TwoNodes:
         sink: Callable[[bytes], None],
         connect: Callable[[str], LocalTransport] | None = None,
     ) -> JobReport:
-        folder = self.first.runs / made.job_id
-        return run(made, self.transports, folder=folder, sink=sink, connect=connect, forks=4)
+        return self.first.run(made, sink, transports=self.transports, connect=connect)
 
     def on(self, node: str, script: str, *, check: bool = False) -> str:
         """What a script of bash prints on a node."""

@@ -19,7 +19,7 @@ from ascendboot.errors import NodeError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import not_started_report
-from ascendboot.jobs.run import run
+from ascendboot.jobs.run import Following
 from ascendboot.jobs.start import discard
 from ascendboot.launch.launchers import traits_of
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, preflight_id
@@ -171,16 +171,16 @@ class Runner(Value, kw_only=True):
             return sides[node]
 
         with self.known(planned):
-            report = run(
-                planned,
-                sides,
+            report = Following(
+                plan=planned,
+                transports=sides,
                 folder=self.folder,
                 sink=lambda _: None,
                 interrupts=self.interrupts,
                 hangs=HangRules(tell=self.tell),
                 connect=reconnect,
                 forks=self.forks,
-            )
+            ).run()
             discard(planned, sides, forks=self.forks)
         return report
 

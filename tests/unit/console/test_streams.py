@@ -27,6 +27,7 @@ def problem_of(stream: int, monkeypatch: pytest.MonkeyPatch, break_it: Callable[
         output = RankOutput(Screen.raw(to_stderr=False))
         break_it()
         output.show(b"x\n")
+        output.close()
         monkeypatch.undo()
     return output.problem
 

@@ -61,13 +61,15 @@ def test_a_copy_stays_a_beginning_after_a_full_disk(tmp_path: Path) -> None:
 
     path = tmp_path / "rank.0.log"
     shown: list[bytes] = []
-    copy = LogCopy(path, Lines(b""), RankOutput(shown.append))
+    output = RankOutput(shown.append)
+    copy = LogCopy(path, Lines(b""), output)
     copy.give(b"one\n")
     kept, copy._copy = copy._copy, Full()  # type: ignore[assignment]  # a disk that is full
     copy.give(b"two\n")
     copy._copy = kept
     copy.give(b"three\n")
     copy.close()
+    output.close()
     assert path.read_bytes() == b"one\n"
     assert b"".join(shown) == b"one\ntwo\nthree\n"
     assert copy.problem == "could not keep the whole output: No space left on device"
@@ -110,15 +112,10 @@ def follow(
 
 
 def gatherer(
-    job: JobRecord,
-    transports: Any,
-    folder: Path,
-    sink: Callable[[bytes], None] = lambda _: None,
-    shown: Mapping[int, Selection] | None = None,
+    job: JobRecord, transports: Any, folder: Path, shown: Mapping[int, Selection] | None = None
 ) -> LogGatherer:
-    return LogGatherer(
-        job, transports, folder=folder, output=RankOutput(sink), shown=shown, forks=4
-    )
+    output = RankOutput(lambda _: None)
+    return LogGatherer(job, transports, folder=folder, output=output, shown=shown, forks=4)
 
 
 def test_a_connection_that_ends_is_reported_at_once(job: JobRecord, tmp_path: Path) -> None:
@@ -219,11 +216,13 @@ def test_a_copy_continues_where_a_stream_was_cut(
     """What is left of the stream that followed is no part of the next, nor taken in beside it."""
     node, shown = Slow(), list[bytes]()
 
-    def show(block: bytes) -> None:
-        shown.append(block)
-        time.sleep(reader_takes_s)
+    class SlowLines(Lines):
+        def feed(self, data: bytes) -> bytes:
+            time.sleep(reader_takes_s)
+            shown.append(data)
+            return b""
 
-    gathering = gatherer(job, {"a-1": node}, tmp_path, show, shown={0: Selection(Lines(b""))})
+    gathering = gatherer(job, {"a-1": node}, tmp_path, {0: Selection(SlowLines(b""))})
     follow(gathering, job)
     gathering.complete()
     gathering.close()

@@ -25,17 +25,6 @@ def test_a_hang_is_reported_once() -> None:
     assert told == [None, None, None, hang(20), None]
 
 
-def test_a_node_that_the_job_gave_up_is_ignored() -> None:
-    detector = Detector(["a", "b"], 20)
-    for at in (0, 10):
-        for node in ("a", "b"):
-            detector.take(node, sample(at, 5.0))
-    assert detector.take("a", sample(20, 5.0)) is None
-    detector.forget("b")
-    assert detector.take("b", sample(25, 5.0)) is None
-    assert detector.take("a", sample(30, 5.0)) == hang(30)
-
-
 def test_work_or_output_of_any_rank_restarts_the_timeout() -> None:
     detector = Detector(["a"], 20)
     steps = (

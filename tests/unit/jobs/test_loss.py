@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import AscendbootError
-from ascendboot.jobs.follow import Interrupts, Timeouts
-from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.loss import (
     LOSSES_FILE,
     BadLoss,
@@ -21,6 +19,7 @@ from ascendboot.jobs.loss import (
 from ascendboot.jobs.run import Following
 from ascendboot.launch.planner import plan
 from ascendboot.value import replace
+from tests.fake_transport import FakeTransport
 from tests.unit.launch.request import REQUEST
 
 MEGATRON = (
@@ -108,19 +107,18 @@ def test_after_an_unchanged_loss_one_that_is_no_number_is_found_too() -> None:
 
 def test_only_the_first_bad_loss_of_a_job_is_shown_at_once(tmp_path: Path) -> None:
     shown: list[str] = []
+    made = plan(REQUEST)
     following = Following(
-        plan=plan(REQUEST),
-        transports={},
+        plan=made,
+        transports={name: FakeTransport(name) for name in made.nodes},
         folder=tmp_path,
-        interrupts=Interrupts(),
-        limits=Timeouts(),
-        hangs=HangRules(),
+        sink=lambda _: None,
         warn=shown.append,
         forks=1,
     )
     same = replace(BAD, value="0.5", lines=20)
     for bad in (BAD, replace(BAD, rank=1), same, replace(same, rank=1)):
-        following._on_found(bad)
+        following._on_loss(bad)
     first, second = loss_words((BAD, same))
     assert shown == [f"job job-1: {first}", f"job job-1: {second}"]
     assert recorded_losses(tmp_path) == following.progress.losses
