@@ -54,7 +54,7 @@ def advice_on(session: Session) -> list[dict[str, str]]:
     path, here, log, cores = cluster.code_path or "", Path(), dict[str, str](), ""
     with suppress(UsageError):  # no job was started from here
         job, *_ = known_jobs(session.state, cluster, None)
-        known = job.record.script_json or {}
+        known = job.record.script
         path, here = known.get("path") or path, Path(known.get("copied_from") or "")
         with suppress(FileNotFoundError), (job.folder / rank_log(0)).open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - (1 << 24)))  # of a long log its last 16 MiB

@@ -15,7 +15,6 @@ from ascendboot.errors import NodeError, OutputError, UnreachableError
 from ascendboot.jobs import output
 from ascendboot.jobs.follow import Reconnector, Timeouts
 from ascendboot.jobs.gather import LogGatherer, Selection
-from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.logs import (
     MatchingLines,
     chosen_pattern,
@@ -23,7 +22,7 @@ from ascendboot.jobs.logs import (
     chosen_time,
     fetch_tails,
 )
-from ascendboot.jobs.status import duration_of
+from ascendboot.jobs.status import report_of
 from ascendboot.launch.plan import JobRecord, rank_log, rank_marks
 from ascendboot.model.job import JobState
 from ascendboot.model.names import fold, ranks_named
@@ -229,19 +228,12 @@ def _write_report(found: FoundJob, gathering: LogGatherer) -> list[str]:
     over = found.status.is_over or gathering.progress.launcher_over
     if found.job.final is not None or not over:
         return []
-    record, errors = found.job.record, dict[str, NodeError]()
+    record, folder, errors = found.job.record, found.job.folder, dict[str, NodeError]()
     if gathering.progress.has_failed:
-        folder, forks = found.job.folder, found.session.forks
+        forks = found.session.forks
         errors = fetch_tails(record, found.transports, folder, has_logs=True, forks=forks)
-    report = report_on(
-        record,
-        gathering.progress,
-        folder=found.job.folder,
-        started=record.started,
-        duration_s=duration_of(record, gathering.progress, now()),
-        clocks=record.clocks,
-    )
+    report = report_of(record, gathering.progress, folder, now())
     if JobState.NOT_STARTED not in (report.state, found.status.report.state):
-        run = Run(record.job_id, found.job.folder, found.session.run.secrets)
+        run = Run(record.job_id, folder, found.session.run.secrets)
         run.write_json(REPORT_FILE, report.to_json())
     return [*map(str, errors.values())]

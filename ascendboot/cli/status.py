@@ -199,7 +199,7 @@ def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's n
 
 
 def _job(record: JobRecord, report: JobReport) -> dict[str, Any]:
-    script = record.script_json or {}
+    script = record.script
     shown = {"script": script.get("copied_from") or script.get("path"), "nodes": record.nodes}
     is_known = {"exit_code": report.exit_code, "started": record.started}
     return {"job_id": record.job_id, "state": report.state.value, **is_known, **shown}
@@ -308,7 +308,7 @@ def live_view(found: FoundJob, width: int, height: int) -> list[str]:
     rows += [*late, "", *rank_rows(nodes, every=False, single=single, numbers=is_wide)]
     if len(rows) > room:
         rows = [*rows[: room - 1], f"{len(rows) - room + 1} more rows"]
-    script = PurePath((record.script_json or {}).get("path") or "").name
+    script = PurePath(record.script["path"] or "").name
     state = f"{report.state.value} for {span(report.duration_s)}"
     title = f"{state}  {record.cluster}  job {record.job_id}"
     what = f"{script}, {record.launcher_kind}: {_counts(found)}"

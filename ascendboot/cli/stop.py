@@ -51,13 +51,8 @@ def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> Non
             )
             notes.append(note)
             screen.say(note, "yellow")
-        answers: dict[str, Terminated | NodeError] = stop_job(
-            {name: session.transports[name] for name in found.transports},
-            record.job_folder,
-            primary=record.primary,
-            grace_s=record.grace_s if grace_s is None else grace_s,
-            forks=call.forks,
-        )
+        sides = {name: session.transports[name] for name in found.transports}
+        answers = stop_job(sides, record, grace_s=grace_s, forks=call.forks)
         try:
             keep_report(found)
         except OSError as error:  # does not change the result of `stop`

@@ -26,6 +26,7 @@ from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.jobs.supervisor import NotReadyError, Supervised, Supervisor
 from ascendboot.launch.plan import (
     PLAN_FILE,
+    Job,
     JobRecord,
     LaunchPlan,
     LaunchRequest,
@@ -62,7 +63,7 @@ from ascendboot.value import Struct, field, replace
 
 Ready: TypeAlias = Callable[[Cluster, SetupRecord, str], tuple[LaunchRequest, Readiness]]
 """Checks the nodes of a cluster before a job with an id, and describes the job."""
-Follow: TypeAlias = Callable[[LaunchPlan | JobRecord, NodeClocks, Path, Progress], JobReport]
+Follow: TypeAlias = Callable[[Job, NodeClocks, Path, Progress], JobReport]
 """Starts a planned job and follows it; its logs go into a folder."""
 
 
@@ -128,7 +129,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         self.tell(f"generation {generation}: is followed again on {fold(record.nodes)}")
         return record
 
-    def run(self, plan: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+    def run(self, plan: Job, progress: Progress) -> JobReport:
         """Start a planned generation and follow it to its end; `progress` is filled.
 
         Raises:
@@ -157,13 +158,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
             return ()  # it is written before anything is started
         self.tell(f"generation {generation}: is ended on {fold(record.nodes)}")
         sides, lost = self._connected(record.nodes)
-        found = stop_job(
-            sides,
-            record.job_folder,
-            primary=record.primary,
-            grace_s=record.grace_s,
-            forks=self.session.forks,
-        )
+        found = stop_job(sides, record, forks=self.session.forks)
         bad = [name for name, it in found.items() if not isinstance(it, Terminated) or it.left]
         return (*lost, *bad)
 

@@ -48,7 +48,7 @@ from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import terminate_processes
 from ascendboot.jobs.supervisor import CORRELATE_S, TIMEOUTS, NotReadyError
 from ascendboot.launch.launchers import LAUNCHERS
-from ascendboot.launch.plan import PLAN_FILE, JobRecord, LaunchPlan, LaunchRequest, record_of
+from ascendboot.launch.plan import PLAN_FILE, Job, LaunchPlan, LaunchRequest, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import Cluster, LauncherChoice, NodeClocks
 from ascendboot.model.job import CauseKind, JobReport, JobState
@@ -657,7 +657,7 @@ class _Start(Value):
 
     def follow(
         self,
-        plan: LaunchPlan | JobRecord,
+        plan: Job,
         clocks: NodeClocks,
         folder: Path,
         progress: Progress,

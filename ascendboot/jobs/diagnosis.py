@@ -6,7 +6,6 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from enum import IntEnum
-from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Final
 
@@ -22,8 +21,7 @@ from ascendboot.jobs.evidence import (
 )
 from ascendboot.jobs.progress import BY_LAUNCHER, OF_A_LOST_LAUNCHER, Progress
 from ascendboot.launch.events import ENDING
-from ascendboot.launch.plan import JobRecord, LaunchPlan
-from ascendboot.model.cluster import NodeClocks
+from ascendboot.launch.plan import Job
 from ascendboot.model.job import CauseKind, Followed, JobCause, RankEnd
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.value import Value, replace
@@ -45,28 +43,23 @@ _SEE_LOGS: Final = (
 
 
 def diagnose(
-    plan: LaunchPlan | JobRecord,
-    progress: Progress,
+    job: Collector,
     ends: tuple[RankEnd, ...],
     launcher_words: tuple[str, ...],
     lost: tuple[str, ...],
-    *,
-    folder: Path,
-    clocks: NodeClocks,
 ) -> JobCause | None:
     """Return why the job failed; `lost` are the nodes that mpirun lost."""
-    cause: JobCause | None
+    plan, progress, cause = job.plan, job.progress, None
     matches = map(_LOST_BY_SUPERVISOR.search, launcher_words)
     if match := next(filter(None, matches), None):
         cause = _lost_nodes(plan, (match[1],), match.string)
     elif lost:
         cause = _lost_nodes(plan, lost, "")
     else:
-        collector = Collector(plan, progress, folder, clocks)
         cause = first_cause(
-            collector.evidence(ends),
-            collector.named_by_launcher(),
-            uncertainty_s=2 * clocks.uncertainty_s,  # between two nodes
+            job.evidence(ends),
+            job.named_by_launcher(),
+            uncertainty_s=2 * job.clocks.uncertainty_s,  # between two nodes
         )
         if cause is None:
             cause = _failed_launcher(plan, progress, launcher_words)
@@ -89,21 +82,18 @@ def diagnose(
 
 
 def first_failure(
-    plan: LaunchPlan | JobRecord,
-    progress: Progress,
-    ends: tuple[RankEnd, ...],
-    cause: JobCause | None,
-    clocks: NodeClocks,
+    job: Collector, ends: tuple[RankEnd, ...], cause: JobCause | None
 ) -> tuple[RankEnd, int] | None:
     """Return the rank of the cause, or else the first to fail; and the exit code of the job."""
+    progress = job.progress
 
     def followed(end: RankEnd) -> bool:
-        return progress.was_ended(end.rank, plan.nodes.index(end.node))
+        return progress.was_ended(end.rank, job.plan.nodes.index(end.node))
 
     def ended_at(end: RankEnd) -> tuple[float, int]:
         # Only the launcher reported the end of this rank: then it was the first.
         seen = progress.ended.get(end.rank)
-        return (clocks.here(end.node, seen.at) if seen else 0.0, end.rank)
+        return (job.clocks.here(end.node, seen.at) if seen else 0.0, end.rank)
 
     failed = sorted((end for end in ends if end.exit_code), key=ended_at)
     earliest = next((end for end in failed if not followed(end)), None)
@@ -117,9 +107,7 @@ def first_failure(
     return first, ended_job.exit_code or 1
 
 
-def _failed_launcher(
-    plan: LaunchPlan | JobRecord, progress: Progress, words: tuple[str, ...]
-) -> JobCause | None:
+def _failed_launcher(plan: Job, progress: Progress, words: tuple[str, ...]) -> JobCause | None:
     """Return the cause if no rank failed and the launcher's error is known."""
     code = progress.launcher_code
     known = known_of_launcher(words) if progress.launcher_over and code else None
@@ -139,7 +127,7 @@ def _failed_launcher(
     )
 
 
-def _lost_nodes(plan: LaunchPlan | JobRecord, nodes: tuple[str, ...], words: str) -> JobCause:
+def _lost_nodes(plan: Job, nodes: tuple[str, ...], words: str) -> JobCause:
     ranks = {node: tuple(rank.rank for rank in plan.ranks_on(node)) for node in nodes}
     titles = (
         f"{node}: was lost in the middle of the job, with {ranks_named(ranks[node])}"

@@ -18,14 +18,7 @@ from ascendboot.jobs.error_codes import known_errors, known_words, names_a_peer
 from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
 from ascendboot.jobs.stacks import RankView, parse_stacks
 from ascendboot.launch.events import RankEnded
-from ascendboot.launch.plan import (
-    LAUNCHER_LOG,
-    JobRecord,
-    LaunchPlan,
-    PlannedRank,
-    rank_log,
-    rank_plogs,
-)
+from ascendboot.launch.plan import LAUNCHER_LOG, Job, PlannedRank, rank_log, rank_plogs
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import RankEnd
 from ascendboot.value import Value, replace
@@ -472,7 +465,7 @@ _RECENT_S: Final = 3600.0
 class Collector:
     """Collects the evidence of one job."""
 
-    plan: LaunchPlan | JobRecord
+    plan: Job
     progress: Progress
     folder: Path
     clocks: NodeClocks

@@ -19,7 +19,7 @@ from ascendboot.jobs.loss import BadLoss, LossLines, LossWatch
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain, start_of_line
 from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import Event, NodeSample
-from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log
+from ascendboot.launch.plan import Job, JobRecord, rank_log
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
 from ascendboot.value import Struct, Value, field
@@ -65,7 +65,7 @@ class Followers(Struct, eq=False):
     Copies of a job that was started before are continued: what they have already is not shown.
     """
 
-    plan: LaunchPlan | JobRecord
+    plan: Job
     folder: Path
     output: RankOutput
     on_event: Callable[[NodeEvent], None]
@@ -200,7 +200,7 @@ _PAUSE_S: Final = 1.0
 class Reconnector(Struct, eq=False):
     """Reopens lost connections to the nodes of one job, each in a separate thread."""
 
-    job: LaunchPlan | JobRecord
+    job: Job
     transports: dict[str, Transport]
     """By node; new ones replace lost ones."""
     progress: Progress

@@ -15,7 +15,7 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput
 from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import Event, EventReader, LauncherEnded, NodeSample, parse_sample
-from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, rank_marks
+from ascendboot.launch.plan import Job, JobRecord, rank_log, rank_marks
 from ascendboot.templates import script
 from ascendboot.transport.api import Stream, Transport, read_script, write_script
 from ascendboot.transport.pool import on_each
@@ -142,13 +142,7 @@ class NodeLogs:
         return feed
 
     def open(
-        self,
-        transport: Transport,
-        job: JobRecord | LaunchPlan,
-        mode: str,
-        *,
-        beat_s: float = 10.0,
-        sample_s: int = 0,
+        self, transport: Transport, job: Job, mode: str, *, beat_s: float = 10.0, sample_s: int = 0
     ) -> None:
         """Open a stream from where the copies end; `mode` is a mode of `jobs-logs.sh`.
 

@@ -11,7 +11,7 @@ from typing import Final
 from ascendboot.errors import one_line
 from ascendboot.jobs.stacks import read_stacks
 from ascendboot.launch.events import NodeSample
-from ascendboot.launch.plan import JobRecord, LaunchPlan
+from ascendboot.launch.plan import Job
 from ascendboot.model.names import span
 from ascendboot.transport.api import Transport
 from ascendboot.value import Value
@@ -141,7 +141,7 @@ class HangWatch:
     """Takes samples from reader threads; reads the stacks of a hung job in a thread of its own."""
 
     rules: HangRules
-    plan: LaunchPlan | JobRecord
+    plan: Job
     transports: Mapping[str, Transport]
     folder: Path
     """Gets a file with the stacks."""

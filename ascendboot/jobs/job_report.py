@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ascendboot.errors import excerpt
 from ascendboot.jobs.diagnosis import diagnose, first_failure
-from ascendboot.jobs.evidence import tail_of
+from ascendboot.jobs.evidence import Collector, tail_of
 from ascendboot.jobs.loss import BadLoss, LossWatch, loss_words, recorded_losses
 from ascendboot.jobs.progress import Arrivals, Progress, codes_of_killed, signal_of
 from ascendboot.launch.events import ENDING, overdue_message
-from ascendboot.launch.plan import JobRecord, LaunchPlan, PlannedRank, rank_log, start_log
+from ascendboot.launch.plan import Job, LaunchPlan, PlannedRank, rank_log, start_log
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import (
     CauseKind,
@@ -39,7 +39,7 @@ _LOST = "has lost communication with a remote daemon"
 
 
 def report_on(
-    plan: LaunchPlan | JobRecord,
+    plan: Job,
     progress: Progress,
     *,
     folder: Path,
@@ -48,18 +48,19 @@ def report_on(
     clocks: NodeClocks,
 ) -> JobReport:
     """The report of a job that has ended."""
+    job = Collector(plan, progress, folder, clocks)
     logs = ((node, start_log(number)) for number, node in enumerate(plan.nodes))
     output = {node: _lines(folder / log) for node, log in logs if log in plan.logs_on(node)}
-    ends = _ends(plan, progress, output, clocks)
-    progress = _final_progress(plan, progress, ends)
-    words = _first_words(plan, progress, output, clocks)
+    ends = _ends(job, output)
+    job.progress = progress = _final_progress(plan, progress, ends)
+    words = _first_words(job, output)
     lost = tuple(progress.lost) or _lost_nodes(ends, words)
     was_ended = progress.interrupted or progress.not_started or progress.stopped or progress.hung
     was_ended = was_ended or progress.replaced
     failure, cause, message = None, None, _launcher_summary(words)
     if progress.has_failed and not was_ended:
-        cause = diagnose(plan, progress, ends, words, lost, folder=folder, clocks=clocks)
-        failure = None if lost else first_failure(plan, progress, ends, cause, clocks)
+        cause = diagnose(job, ends, words, lost)
+        failure = None if lost else first_failure(job, ends, cause)
         message = cause.title if cause is not None and lost else message
     state, exit_code, message = _outcome(progress, failure and failure[1], message)
     if state is JobState.NOT_STARTED and (quoted := _quoted(output)):
@@ -80,7 +81,7 @@ def report_on(
         notes=(*plan.notes, *progress.unsure, *progress.notes),
         cause=cause,
     )
-    losses = loss_words(_losses(plan, progress, folder))
+    losses = loss_words(_losses(job))
     if cause is None:
         return replace(report, notes=(*report.notes, *losses))
     return replace(report, cause=replace(cause, losses=losses))
@@ -112,7 +113,7 @@ def with_device_changes(
     return replace(report, cause=cause, notes=(*report.notes, *notes))
 
 
-def running_report(plan: LaunchPlan | JobRecord, started: str, folder: str) -> JobReport:
+def running_report(plan: Job, started: str, folder: str) -> JobReport:
     """The report of a job that was just started."""
     return JobReport(
         job_id=plan.job_id,
@@ -120,9 +121,9 @@ def running_report(plan: LaunchPlan | JobRecord, started: str, folder: str) -> J
         exit_code=None,
         started=started,
         command=plan.command_line,
-        script=plan.script_json,
+        script=plan.script,
         first_failure=None,
-        ranks=_ends(plan, Progress(), {}, NodeClocks()),
+        ranks=_ends(Collector(plan, Progress(), Path(folder), NodeClocks()), {}),
         duration_s=0.0,
         folder=folder,
     )
@@ -134,8 +135,9 @@ def not_started_report(plan: LaunchPlan, now: str, folder: str, why: str) -> Job
     return replace(report, state=JobState.NOT_STARTED, exit_code=NOT_STARTED, message=why)
 
 
-def _losses(plan: LaunchPlan | JobRecord, progress: Progress, folder: Path) -> Sequence[BadLoss]:
+def _losses(job: Collector) -> Sequence[BadLoss]:
     """Return the losses that went wrong: as they were found, or else in the ends of the logs."""
+    plan, progress, folder = job.plan, job.progress, job.folder
     found = tuple(bad for bad in progress.losses if bad.is_first) or recorded_losses(folder)
     if found or progress.losses:
         return found or progress.losses
@@ -153,15 +155,10 @@ def _lines(path: Path) -> tuple[str, ...]:
     return tuple(line for line in tail.decode(errors="replace").splitlines() if line.strip())
 
 
-def _ends(
-    plan: LaunchPlan | JobRecord,
-    progress: Progress,
-    output: Mapping[str, tuple[str, ...]],
-    clocks: NodeClocks,
-) -> tuple[RankEnd, ...]:
+def _ends(job: Collector, output: Mapping[str, tuple[str, ...]]) -> tuple[RankEnd, ...]:
     """Return the end of every rank, from its event or else from the launcher's output."""
     codes = codes_of_killed(" ".join(lines) for lines in output.values())
-    codes |= {rank: end.exit_code for rank, end in progress.ended.items()}
+    codes |= {rank: end.exit_code for rank, end in job.progress.ended.items()}
     return tuple(
         RankEnd(
             rank=rank.rank,
@@ -169,9 +166,9 @@ def _ends(
             device=rank.device_id,
             exit_code=codes.get(rank.rank),
             signal=signal_of(codes.get(rank.rank, 0)),
-            times=_times(rank, progress, clocks),
+            times=_times(rank, job.progress, job.clocks),
         )
-        for rank in plan.ranks
+        for rank in job.plan.ranks
     )
 
 
@@ -201,17 +198,13 @@ def _shown(at: float | None) -> str | None:
     return None if when is None else when.isoformat(timespec="milliseconds")
 
 
-def _first_words(
-    plan: LaunchPlan | JobRecord,
-    progress: Progress,
-    output: Mapping[str, tuple[str, ...]],
-    clocks: NodeClocks,
-) -> tuple[str, ...]:
+def _first_words(job: Collector, output: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the output of the launcher, or of the agent that first ended the job."""
-    endings = {plan.nodes[number]: at for number, at in progress.endings.items()}
-    node = min(endings, key=lambda node: clocks.here(node, endings[node]), default=plan.primary)
+    ended = {job.plan.nodes[number]: at for number, at in job.progress.endings.items()}
+    primary, here = job.plan.primary, job.clocks.here
+    node = min(ended, key=lambda node: here(node, ended[node]), default=primary)
     words = output.get(node, ())
-    return words if node == plan.primary else tuple(f"{node}: {line}" for line in words)
+    return words if node == primary else tuple(f"{node}: {line}" for line in words)
 
 
 def _lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tuple[str, ...]:
@@ -246,9 +239,7 @@ def _quoted(output: Mapping[str, tuple[str, ...]]) -> str:
     return "\n".join(lines[:_MOST_QUOTED] + ([f"  and {more} lines more"] if more > 0 else []))
 
 
-def _final_progress(
-    plan: LaunchPlan | JobRecord, progress: Progress, ends: tuple[RankEnd, ...]
-) -> Progress:
+def _final_progress(plan: Job, progress: Progress, ends: tuple[RankEnd, ...]) -> Progress:
     """Return the progress with what only its end shows: a launcher that hung, a late start."""
     if progress.is_overdue and all(end.exit_code == 0 for end in ends):
         late = "every rank ended with exit code 0; the launcher did not end then and was ended"

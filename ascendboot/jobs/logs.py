@@ -12,7 +12,7 @@ from typing import Final
 from ascendboot.errors import NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines
-from ascendboot.launch.plan import JobRecord, LaunchPlan
+from ascendboot.launch.plan import Job, JobRecord
 from ascendboot.model.names import names_among, parse_span
 from ascendboot.templates import script
 from ascendboot.transport.api import Transport, read_script
@@ -127,7 +127,7 @@ class MatchingLines(Lines):
 
 
 def fetch_tails(
-    job: JobRecord | LaunchPlan,
+    job: Job,
     transports: Mapping[str, Transport],
     place: Path,
     *,

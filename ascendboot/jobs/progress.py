@@ -9,7 +9,7 @@ from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
 
 from ascendboot.jobs.loss import BadLoss
 from ascendboot.launch import events
-from ascendboot.launch.plan import JobRecord, LaunchPlan
+from ascendboot.launch.plan import Job
 from ascendboot.value import Struct, field
 
 _APART_S = 0.2
@@ -158,12 +158,12 @@ def signal_of(exit_code: int) -> int | None:
     return number if 0 < number <= _HIGHEST_SIGNAL else None
 
 
-def has_started(plan: LaunchPlan | JobRecord, progress: Progress) -> bool:
+def has_started(plan: Job, progress: Progress) -> bool:
     """Whether all ranks have started."""
     return len(progress.started) == len(plan.ranks)
 
 
-def will_end(plan: LaunchPlan | JobRecord, event: events.Event, progress: Progress) -> bool:
+def will_end(plan: Job, event: events.Event, progress: Progress) -> bool:
     """Whether the launcher ends soon after `event`.
 
     It does once the job is being ended, a rank failed, or all ranks have ended.

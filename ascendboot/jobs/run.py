@@ -21,15 +21,14 @@ from ascendboot.jobs.loss import BadLoss, loss_words, record_loss
 from ascendboot.jobs.output import RankOutput, plain
 from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
-from ascendboot.jobs.status import duration_of
+from ascendboot.jobs.status import report_of
 from ascendboot.launch import events
 from ascendboot.launch.launchers import LAUNCHERS, ends_within_s
-from ascendboot.launch.plan import JobRecord, LaunchPlan
+from ascendboot.launch.plan import Job, JobRecord, LaunchPlan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.transport.api import Transport
-from ascendboot.value import replace
 
 _SHOWN_SURVIVORS = 5
 _NEVER = float("inf")
@@ -46,7 +45,7 @@ class Following:
     end.
     """
 
-    plan: LaunchPlan | JobRecord
+    plan: Job
     transports: Mapping[str, Transport]
     folder: Path
     """On the control machine; gets one log per rank and the launcher's."""
@@ -97,7 +96,9 @@ class Following:
             progress.not_started = str(error)
         else:
             self._start_to_end()
-        report = report_on(
+        if isinstance(plan, JobRecord):
+            return report_of(plan, progress, self.folder, datetime.now(timezone.utc))
+        return report_on(
             plan,
             progress,
             folder=self.folder,
@@ -105,10 +106,6 @@ class Following:
             duration_s=time.monotonic() - began,
             clocks=self.clocks,
         )
-        if isinstance(plan, LaunchPlan):
-            return report
-        duration_s = duration_of(plan, progress, datetime.now(timezone.utc))
-        return replace(report, started=plan.started, duration_s=duration_s)
 
     def _start_to_end(self) -> None:
         """Start the prepared job, and follow it until its output is written."""
@@ -145,8 +142,7 @@ class Following:
         except (UnreachableError, KeyboardInterrupt):
             raise  # the job continues, as the message states
         except BaseException:  # whatever fails here: without us the job would run on unnoticed
-            folder, primary = plan.job_folder, plan.primary
-            stop.stop_job(sides, folder, primary=primary, grace_s=plan.grace_s, forks=self.forks)
+            stop.stop_job(sides, plan, forks=self.forks)
             raise
         finally:
             self._reconnector.close()
@@ -167,7 +163,7 @@ class Following:
         """
         try:
             self._followers.open(self._sides)
-            if isinstance(self.plan, JobRecord):
+            if not isinstance(self.plan, LaunchPlan):
                 if self.interrupts.count:  # before this could be woken
                     self._inbox.put(None)
                 return True

@@ -29,7 +29,6 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
         LaunchError: a node cannot take part; no node has a folder of the job.
     """
     purpose = f"prepare job {plan.job_id}"
-    copied = plan.script.is_relative_to(plan.job_folder)
 
     def reasons_of(node: str) -> list[str]:
         """Return why the node cannot take part; empty when it can."""
@@ -39,7 +38,7 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
             plan.job_folder,
             plan.mpirun or "",
             plan.request.python,
-            "" if copied else plan.script,
+            "" if plan.request.script_content is not None else plan.script["path"] or "",
             plan.workdir,
             plan.request.rank_table or "",
             plan.request.rank_table_sha256,

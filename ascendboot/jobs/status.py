@@ -112,14 +112,7 @@ def status_of(
         for rank, line in () if isinstance(probe, NodeError) else sorted(probe.losses.items()):
             watch = LossWatch(rank, node, job.loss_form, is_first=False)
             progress.losses += tuple(watch.look(line.encode(errors="replace")))
-    report = report_on(
-        job,
-        progress,
-        folder=folder,
-        started=job.started,
-        duration_s=duration_of(job, progress, now),
-        clocks=job.clocks,
-    )
+    report = report_of(job, progress, folder, now)
     state, message = _state(progress, report, primary, nodes)
     report = replace(report, state=state, message=message)
     if state is JobState.RUNNING:
@@ -165,7 +158,19 @@ def _why_not_whole(job: JobRecord, node: str, probe: JobProbe, progress: Progres
     return "its launcher is gone" if needs_launcher and not probe.launcher_alive else ""
 
 
-def duration_of(job: JobRecord, progress: Progress, now: datetime) -> float:
+def report_of(job: JobRecord, progress: Progress, folder: Path, now: datetime) -> JobReport:
+    """The report of a job that was started before."""
+    return report_on(
+        job,
+        progress,
+        folder=folder,
+        started=job.started,
+        duration_s=_duration(job, progress, now),
+        clocks=job.clocks,
+    )
+
+
+def _duration(job: JobRecord, progress: Progress, now: datetime) -> float:
     """From its start to the end of its launcher where that is known, else until now."""
     began = datetime.fromisoformat(job.started)
     at = progress.launcher_ended_at

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.launch.launchers import ends_within_s
+from ascendboot.launch.plan import Job
 from ascendboot.templates import script
 from ascendboot.transport.api import Result, Transport, write_script
 from ascendboot.transport.pool import on_each
@@ -98,22 +99,18 @@ def terminate_processes(
 
 
 def stop_job(
-    transports: Mapping[str, Transport],
-    folder: PurePosixPath,
-    *,
-    primary: str,
-    grace_s: float,
-    forks: int,
+    transports: Mapping[str, Transport], job: Job, *, grace_s: float | None = None, forks: int
 ) -> dict[str, Terminated | NodeError]:
-    """End a job, followed or not; `folder` is BASE/jobs/JOB_ID.
+    """End a job, followed or not, by default with its own grace period.
 
     The launcher gets SIGTERM first and passes it to the ranks. If `transports` lacks the primary,
     only the processes of the other nodes are ended.
     """
-    linger_s = 0.0
-    if primary in transports:
+    linger_s, folder = 0.0, job.job_folder
+    grace_s = job.grace_s if grace_s is None else grace_s
+    if job.primary in transports:
         with suppress(NodeError):
-            terminate_launcher(transports[primary], folder, by_stop=True)
+            terminate_launcher(transports[job.primary], folder, by_stop=True)
             linger_s = ends_within_s(grace_s)
     found = terminate_processes(transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks)
     # A login that was in progress when the launcher ended may have started a daemon.

@@ -11,7 +11,7 @@ from ascendboot.errors import LaunchError
 from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.jobs.node_watch import RETURNING, Nodes, NodeWatch
 from ascendboot.jobs.progress import Progress, has_started
-from ascendboot.launch.plan import JobRecord, LaunchPlan
+from ascendboot.launch.plan import Job, JobRecord, LaunchPlan
 from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.supervise.core import ACTIVE, Action, Core, End, Launch, State, Stop, Wait
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Status, first_cause
@@ -50,7 +50,7 @@ class Generations(Nodes, Protocol):
     def running(self, generation: int) -> JobRecord | None:
         """The record of a generation that another supervisor started, if it can be followed."""
 
-    def run(self, plan: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+    def run(self, plan: Job, progress: Progress) -> JobReport:
         """Start a planned generation and follow it to its end; `progress` is filled.
 
         A generation that was started before is only followed.
@@ -175,7 +175,7 @@ class Supervisor(Struct, kw_only=True, eq=False):
             return self._fault(FaultKind.START_FAILED, "", str(error))
         return self._run_to_end(plan)
 
-    def _run_to_end(self, plan: LaunchPlan | JobRecord) -> Sequence[Action]:
+    def _run_to_end(self, plan: Job) -> Sequence[Action]:
         """Follow one generation to its end; return what follows.
 
         Raises:
@@ -196,9 +196,7 @@ class Supervisor(Struct, kw_only=True, eq=False):
             self._report = self.generations.run(plan, progress)
         return self._followed(plan, self._report, progress)
 
-    def _followed(
-        self, plan: LaunchPlan | JobRecord, report: JobReport, progress: Progress
-    ) -> Sequence[Action]:
+    def _followed(self, plan: Job, report: JobReport, progress: Progress) -> Sequence[Action]:
         """Tell the core how a generation has ended; return what follows."""
         at = self.clock()
         if has_started(plan, progress):

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.launch.plan import JobRecord, LaunchPlan
+from ascendboot.launch.plan import Job
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.value import Value, from_json, replace
 
@@ -193,7 +193,7 @@ class EventReader:
                 self._on_event(event)
 
 
-def overdue_message(plan: LaunchPlan | JobRecord, overdue: StartOverdue) -> str:
+def overdue_message(plan: Job, overdue: StartOverdue) -> str:
     """Describe why the primary ended a start."""
     awaited = [plan.nodes[number] for number in overdue.awaited]
     seen = f"ssh from {plan.nodes[0]} waits for {fold(awaited)}; " if awaited else ""
@@ -201,7 +201,7 @@ def overdue_message(plan: LaunchPlan | JobRecord, overdue: StartOverdue) -> str:
 
 
 def not_started_message(
-    plan: LaunchPlan | JobRecord, missing: Collection[int], within_s: float, seen: str = ""
+    plan: Job, missing: Collection[int], within_s: float, seen: str = ""
 ) -> str:
     """Describe a start that was given up because these ranks did not begin."""
     nodes = dict.fromkeys(rank.node for rank in plan.ranks if rank.rank in missing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping
@@ -174,14 +174,22 @@ class Job(Value, kw_only=True):
     started_on: tuple[str, ...]
     """The nodes on which ascendboot starts the launcher or an agent."""
     grace_s: float
-    log_limit: int = 0
+    log_limit: int
     """Bytes kept of each log; 0: all of them."""
     loss_form: str = ""
     """As in the request."""
-    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    addresses: Mapping[str, tuple[str, ...]]
     """By node: its names in the output of ranks, such as addresses and `server_id`."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """Notes about the time before the start, for the report."""
+    command_line: str
+    """A line for a shell of the primary that starts the same."""
+    script: Mapping[str, str | None]
+    """Its `path` on the nodes, and where it was `copied_from`, if it was."""
+    launcher_kind: str
+    """As `launcher.kind` names it."""
+    python: str
+    """The interpreter of its ranks."""
 
     @property
     def primary(self) -> str:
@@ -210,36 +218,16 @@ class LaunchPlan(Job, kw_only=True):
     """Files to write before the start, each with its node."""
     mpirun: PurePosixPath | None
     """None for launchers without Open MPI."""
-    script: PurePosixPath
     workdir: PurePosixPath
-
-    @property
-    def command_line(self) -> str:
-        """A line for a shell of the primary that starts the same."""
-        return self.starts[0].command_line
-
-    @property
-    def launcher_kind(self) -> str:
-        """Its launcher, as `launcher.kind` names it."""
-        return self.request.launcher.kind
-
-    @property
-    def python(self) -> str:
-        """The interpreter of its ranks."""
-        return self.request.python
 
     @property
     def script_words(self) -> str:
         """Which script runs, and where it comes from."""
-        if source := self.request.script_source:
-            return f"script: {self.script.name} copied from {source} on the control machine"
-        name = os.path.relpath(self.script, self.workdir)
+        path, source = self.script["path"] or "", self.script["copied_from"]
+        if source:
+            return f"script: {posixpath.basename(path)} copied from {source} on the control machine"
+        name = posixpath.relpath(path, self.workdir)
         return f"script: {name} from code.path {self.workdir} on the nodes"
-
-    @property
-    def script_json(self) -> dict[str, str | None]:
-        """The same for `--json`."""
-        return {"path": str(self.script), "copied_from": self.request.script_source or None}
 
     def files_on(self, node: str) -> tuple[FileWrite, ...]:
         """Return the files to write on one node."""
@@ -275,7 +263,7 @@ class LaunchPlan(Job, kw_only=True):
             "primary": self.primary,
             "folder": str(self.job_folder),
             "workdir": str(self.workdir),
-            "script": self.script_json,
+            "script": dict(self.script),
             "launcher": {"name": launcher.name, "why": launcher.why},
             "rank_order": self.request.order_words,
             "min_nodes": None,  # a start needs all its nodes; --elastic starts the job again
@@ -305,19 +293,10 @@ class LaunchPlan(Job, kw_only=True):
 class JobRecord(Job, kw_only=True):
     """A started job, as its plan was recorded beside its logs."""
 
-    command_line: str
     started: str
     """The time just before the start, ISO 8601, UTC."""
     clocks: NodeClocks
     """At that time."""
-    log_limit: int
-    addresses: Mapping[str, tuple[str, ...]]
-    notes: tuple[str, ...]
-    script_json: Mapping[str, str | None] | None = field(name="script")
-    launcher_kind: str
-    """As `launcher.kind` names it."""
-    python: str
-    """The interpreter of its ranks."""
 
 
 def preflight_id(job_id: str) -> str:

@@ -218,9 +218,7 @@ class LocalCluster:
 
     def stop(self, made: LaunchPlan) -> Terminated:
         """Stop a job, and return what was ended."""
-        folder, grace_s = made.job_folder, made.grace_s
-        found = stop_job(self.transports, folder, primary="lab-1", grace_s=grace_s, forks=4)
-        terminated = found["lab-1"]
+        terminated = stop_job(self.transports, made, forks=4)["lab-1"]
         assert isinstance(terminated, Terminated)
         return terminated
 

@@ -81,7 +81,7 @@ def record(of: Cluster) -> JobRecord:
         log_limit=0,
         addresses={},
         notes=(),
-        script_json=None,
+        script={"path": None, "copied_from": None},
         launcher_kind="mpirun",
         python="",
     )

@@ -84,7 +84,7 @@ def test_success_as_json(tmp_path: Path) -> None:
         "exit_code": 0,
         "started": "2026-01-02T03:04:05.678+00:00",
         "command": PLAN.command_line,
-        "script": {"path": str(PLAN.script), "copied_from": None},
+        "script": PLAN.script,
         "first_failure": None,
         "ranks": [
             {"rank": rank, "node": node, "device": device, "exit_code": 0, "signal": None}

@@ -7,7 +7,9 @@ from pathlib import PurePosixPath
 from ascendboot.errors import CommandError
 from ascendboot.jobs.stop import Survivor, Terminated, stop_job, terminate_processes
 from ascendboot.launch.launchers import ends_within_s
+from ascendboot.launch.planner import plan
 from tests.fake_transport import Answer, FakeTransport
+from tests.unit.launch.request import REQUEST
 
 FOLDER = PurePosixPath("/base/jobs/job-1")
 
@@ -52,10 +54,10 @@ def test_the_times_are_given_in_tenths_and_bound_the_command() -> None:
 
 
 def test_a_launcher_that_cannot_be_ended_is_not_waited_for() -> None:
-    transport = answering("a", "", exit_code=1)
-    found = stop_job({"a": transport}, FOLDER, primary="a", grace_s=2, forks=4)
-    assert isinstance(found["a"], CommandError)
-    assert [command.argv[-2:] for command in transport.commands[1:]] == [("0", "20")] * 2
+    transport = answering("a-1", "", exit_code=1)
+    found = stop_job({"a-1": transport}, plan(REQUEST), forks=4)
+    assert isinstance(found["a-1"], CommandError)
+    assert [command.argv[-2:] for command in transport.commands[1:]] == [("0", "25")] * 2
 
 
 def test_mpirun_counts_the_grace_time_twice() -> None:

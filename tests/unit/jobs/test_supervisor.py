@@ -18,7 +18,14 @@ from ascendboot.jobs.job_report import running_report
 from ascendboot.jobs.node_watch import NodeWatch
 from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.supervisor import NotReadyError, Supervisor, faults_of
-from ascendboot.launch.plan import PLAN_FILE, JobRecord, LaunchPlan, generation_id, record_folder
+from ascendboot.launch.plan import (
+    PLAN_FILE,
+    Job,
+    JobRecord,
+    LaunchPlan,
+    generation_id,
+    record_folder,
+)
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Parallel
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
@@ -30,7 +37,7 @@ from tests.unit.launch.request import REQUEST
 from tests.waiting import wait_until
 
 NODES = ("a-1", "a-2")
-Outcome: TypeAlias = Callable[[LaunchPlan | JobRecord, Progress], JobReport]
+Outcome: TypeAlias = Callable[[Job, Progress], JobReport]
 
 
 class Clock:
@@ -44,19 +51,19 @@ class Clock:
         self.now += seconds
 
 
-def ended(made: LaunchPlan | JobRecord, state: JobState, exit_code: int) -> JobReport:
+def ended(made: Job, state: JobState, exit_code: int) -> JobReport:
     return replace(running_report(made, "", ""), state=state, exit_code=exit_code)
 
 
-def succeeded(made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
+def succeeded(made: Job, _progress: Progress) -> JobReport:
     return ended(made, JobState.SUCCEEDED, 0)
 
 
-def interrupted(made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
+def interrupted(made: Job, _progress: Progress) -> JobReport:
     return ended(made, JobState.INTERRUPTED, 130)
 
 
-def rank_failed(made: LaunchPlan | JobRecord, _progress: Progress, code: int = 7) -> JobReport:
+def rank_failed(made: Job, _progress: Progress, code: int = 7) -> JobReport:
     failure = FirstFailure(
         rank=0, node="a-1", device=0, exit_code=code, signal=None, message="", log=""
     )
@@ -64,7 +71,7 @@ def rank_failed(made: LaunchPlan | JobRecord, _progress: Progress, code: int = 7
 
 
 def lost(*nodes: str) -> Outcome:
-    def outcome(made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+    def outcome(made: Job, progress: Progress) -> JobReport:
         progress.lost |= dict.fromkeys(nodes, "no sign of life for 6 s")
         return ended(made, JobState.FAILED, 1)
 
@@ -99,7 +106,7 @@ class Practice:
         self.begun += self.found is not None
         return self.found
 
-    def run(self, made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+    def run(self, made: Job, progress: Progress) -> JobReport:
         outcome = self._outcome
         if isinstance(outcome, LaunchError):
             raise outcome
@@ -246,7 +253,7 @@ def resumed(practice: Practice) -> Supervisor:
     class Killed(BaseException):
         pass
 
-    def kill(_made: LaunchPlan | JobRecord, _progress: Progress) -> JobReport:
+    def kill(_made: Job, _progress: Progress) -> JobReport:
         raise Killed
 
     first = supervisor(Practice([kill]))
@@ -286,7 +293,7 @@ def test_a_generation_that_runs_is_followed_by_the_next_supervisor(
 
 
 def test_ctrl_c_while_a_fault_ends_the_generation_ends_the_job() -> None:
-    def faulty(made: LaunchPlan | JobRecord, progress: Progress) -> JobReport:
+    def faulty(made: Job, progress: Progress) -> JobReport:
         watched.core.fault(replace(ILL, at=1001.0))
         watched.interrupts.press()
         progress.interrupted = True
