@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 from ascendboot.checks.launchers import needs_openmpi
-from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.derive import devices_of, places_of, product_of
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
@@ -212,7 +211,6 @@ def _tcp_probes(
 _TCP_TIMEOUT_S = 3
 _TOOL = "the script that tries the network"
 _AT_ONCE = 32
-_TCP_LINE = re.compile(r"([0-9]+) ([0-9]{1,3}) ?(.*)")
 
 
 class TcpResult(Value):
@@ -271,10 +269,10 @@ def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
     sections = Sections(result, _TOOL)
     found = attempt("ping from the NPUs", lambda: sections.text("hccn_tool"))
     tcp = {}
-    for line in lines_of(sections.text("tcp")):
-        match = _TCP_LINE.fullmatch(line.text)
-        if match is None or int(match[1]) >= len(probes.tcp):
-            raise NotUnderstoodError(_TOOL, line.number, line.text, "NUMBER EXIT_CODE REASON")
+    for line in lines_of(sections.text("tcp"), _TOOL, "NUMBER EXIT_CODE REASON"):
+        match = line.match("([0-9]+) ([0-9]{1,3}) ?(.*)")
+        if int(match[1]) >= len(probes.tcp):
+            raise line.not_understood()
         tcp[probes.tcp[int(match[1])]] = TcpResult(int(match[2]), match[3].strip())
     return ProbeResults(
         pings={

@@ -92,8 +92,8 @@ def device_state_queries(
 
     parts: dict[str, Callable[[query.Sections], Any]] = {"device_states": states}
     if ILL in questions:
-        parts["words"] = lambda sections: npu_smi.parse_health(*npu_smi_table(sections, "table"))
-        parts["uses"] = lambda sections: npu_smi.parse_use(*npu_smi_table(sections, "table"))
+        parts["words"] = lambda sections: npu_smi_table(sections, "table").health
+        parts["uses"] = lambda sections: npu_smi_table(sections, "table").uses
     if with_killed:
         parts["killed"] = lambda sections: parse_killed(sections.text("killed"))
     return {name: _fact(command, parse) for name, parse in parts.items()}

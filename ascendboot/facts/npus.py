@@ -20,7 +20,7 @@ T = TypeVar("T")
 _FORMS = {
     "mapping": ("npu-smi info -m", npu_smi.OF_MAPPING),
     "spod": ("npu-smi info -t spod-info", npu_smi.OF_SPOD),
-    **{what: (f"hccn_tool -{what} -g", known) for what, known in hccn_tool.KNOWN_LINES.items()},
+    **{what: (f"hccn_tool -{what} -g", q.known) for what, q in hccn_tool.QUERIES.items()},
 }
 """Maps a section, or the part of its name after the device id, to the call and its known lines."""
 
@@ -33,21 +33,6 @@ PORT_SETTINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """What hccn_tool sets, with the words after -s (`cmd.c` of hicann/driver) and its names in the file
 from which the driver sets the port after a reboot."""
-
-_HCCN_TOOL: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
-    "ip": ("read the IP", hccn_tool.parse_ip),
-    "link": ("read the link", hccn_tool.parse_link),
-    "tls": ("read the TLS switch", hccn_tool.parse_tls),
-    "vnic": ("read the address in the super pod", hccn_tool.parse_vnic),
-    "lldp": ("read the LLDP neighbour", hccn_tool.parse_lldp),
-    "net_health": ("read the network health", hccn_tool.parse_net_health),
-    "link_stat": ("read the history of the link", hccn_tool.parse_link_stat),
-    "stat": ("read the packet counters", hccn_tool.parse_stat),
-    "gateway": ("read the gateway", hccn_tool.parse_gateway),
-    "netdetect": ("read the address for the network health", hccn_tool.parse_netdetect),
-    "mtu": ("read the MTU", hccn_tool.parse_mtu),
-}
-"""Maps what `hccn_tool -i ID -WHAT -g` is called for to its purpose and its parser."""
 
 CALL_TIMEOUT_S = 10
 _RETRIES_FOR_S = 10
@@ -124,16 +109,18 @@ def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[st
     def fact(parse: Callable[[query.Sections], T], purpose: str) -> query.Fact[T]:
         return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)), purpose)
 
-    def of_table(parse: Callable[[str, npu_smi.DeviceIds], T], purpose: str) -> query.Fact[T]:
-        return fact(lambda sections: parse(*npu_smi_table(sections, "table")), purpose)
+    def of_table(part: Callable[[npu_smi.NpuTable], T], purpose: str) -> query.Fact[T]:
+        return fact(lambda sections: part(npu_smi_table(sections, "table")), purpose)
 
     neighbours = {"neighbours": fact(_neighbours, "read the LLDP neighbours of the NPUs")}
     of_ports = {"ports": fact(partial(_ports, ports), "read the network ports of the NPUs")}
     return {
         "npus": fact(_npus, "list the NPUs"),
-        "health": of_table(npu_smi.parse_health, "read the health of the NPUs"),
-        "free_memory": of_table(npu_smi.parse_free_memory, "read the free memory of the NPUs"),
-        "npu_processes": of_table(_processes, "list the processes on the NPUs"),
+        "health": of_table(lambda table: table.health, "read the health of the NPUs"),
+        "free_memory": of_table(
+            lambda table: table.free_memory, "read the free memory of the NPUs"
+        ),
+        "npu_processes": of_table(lambda table: table.processes, "list the processes on the NPUs"),
         "super_pods": fact(_super_pods, "read the super pods"),
         "unknown_lines": fact(_unknown_lines, "read the tools' lines"),
         "root_info": fact(_root_info, f"read {ROOT_INFO}"),
@@ -168,19 +155,16 @@ def hccn_tool_output(section: Section | None, tool: str, call_s: int = CALL_TIME
     _refuse_timeout(section, tool, call_s)
     if section.exit_code and not section.content.strip():
         raise ToolError(f"{tool} exited {section.exit_code} and printed nothing")
-    try:
-        hccn_tool.refuse_failure(section.text, tool)
-    except ToolBusyError as error:
-        raise ToolBusyError(f"{error} (retried for {_RETRIES_FOR_S} s)") from None
-    except hccn_tool.HccnToolError:
-        pass  # The parser knows what it means.
+    failure = hccn_tool.failure_in(section.text)
+    if failure.startswith(hccn_tool.BUSY):
+        raise ToolBusyError(f"{tool}: {failure} (retried for {_RETRIES_FOR_S} s)")
     return section.text
 
 
-def npu_smi_table(sections: query.Sections, name: str) -> tuple[str, npu_smi.DeviceIds]:
-    """The table of NPUs, and their physical ids if the script queried them; raises as above."""
+def npu_smi_table(sections: query.Sections, name: str) -> npu_smi.NpuTable:
+    """The table of NPUs, with their physical ids if the script queried them; raises as above."""
     table = npu_smi_output(sections, name, npu_smi.TOOL)
-    return table, _npus(sections).device_ids if "mapping" in sections else {}
+    return npu_smi.parse_table(table, _npus(sections).device_ids if "mapping" in sections else {})
 
 
 def hccn_tool_answer(
@@ -190,14 +174,14 @@ def hccn_tool_answer(
 
     `call_s` is the time limit of the call in seconds.
     """
-    purpose, parse = _HCCN_TOOL[what]
+    purpose = hccn_tool.QUERIES[what].purpose
     tool = f"hccn_tool -i {device_id} -{what} -g"
     section = sections.get(f"{device_id}/{what}")
 
     def answer() -> Any:  # noqa: ANN401 - whatever the parser returns
         if section is None and "hccn_tool" in sections:
             sections.text("hccn_tool")  # It raises the error if the tool is missing.
-        return parse(hccn_tool_output(section, tool, call_s), tool)
+        return hccn_tool.parse(what, hccn_tool_output(section, tool, call_s), tool)
 
     return query.attempt(f"{purpose} of device {device_id}", answer)
 
@@ -217,13 +201,6 @@ def _refuse_timeout(section: Section, tool: str, call_s: int = CALL_TIMEOUT_S) -
 
 def _npus(sections: query.Sections) -> npu_smi.NpuMap:
     return npu_smi.parse_mapping(npu_smi_output(sections, "mapping", npu_smi.MAPPING))
-
-
-def _processes(table: str, ids: npu_smi.DeviceIds) -> tuple[npu_smi.NpuProcess, ...]:
-    processes = npu_smi.parse_table(table, ids).processes
-    if processes is None:
-        raise ToolError(f"{npu_smi.TOOL} prints no table of processes")
-    return processes
 
 
 def _unknown_lines(sections: query.Sections) -> tuple[str, ...]:

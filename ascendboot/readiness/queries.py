@@ -10,7 +10,7 @@ from typing import Any, Final
 from ascendboot.checks.collective.findings import PACKAGES
 from ascendboot.checks.finding import grouped
 from ascendboot.checks.network import forced_roce
-from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts import npus
 from ascendboot.facts.node_facts import NodeEnvironment, environment_query
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
@@ -285,11 +285,8 @@ def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     parts: dict[str, tuple[str, Callable[[Sections], Any]]] = {}
     if users:
         parts["holders"] = ("see who uses the devices", _holders)
-        parts["present"] = (
-            "see which devices there are",
-            lambda s: npu_smi.parse_table(*_table(s)).device_ids,
-        )
-        parts["health"] = ("see how the devices are", lambda s: npu_smi.parse_health(*_table(s)))
+        parts["present"] = ("see which devices there are", lambda s: tuple(_table(s).devices))
+        parts["health"] = ("see how the devices are", lambda s: _table(s).health)
     if pairs:
         parts["device_ips"] = ("read the addresses of the devices", _device_ips)
     if tools:
@@ -349,16 +346,14 @@ def _disk(sections: Sections) -> system.FileSystem:
     return found[0]
 
 
-def _table(sections: Sections) -> tuple[str, npu_smi.DeviceIds]:
+def _table(sections: Sections) -> npu_smi.NpuTable:
     return npus.npu_smi_table(sections, "processes")
 
 
 def _holders(sections: Sections) -> tuple[Holder, ...]:
     """The processes that use devices."""
-    processes = npu_smi.parse_table(*_table(sections)).processes
-    if processes is None:
-        raise ToolError(f"{npu_smi.TOOL} prints no table of processes")
-    devices = grouped((process.pid, process.device_id) for process in processes)
+    users = _table(sections).processes
+    devices = grouped((process.pid, process.device_id) for process in users)
     rows = _rows(sections, "holders", "([0-9]{1,10}) ([^ ]*) (.*)", "pid, job and command")
     seen = {int(pid): ("" if job_id == "-" else job_id, command) for pid, job_id, command in rows}
     return tuple(

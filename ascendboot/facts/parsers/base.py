@@ -7,7 +7,7 @@ the tool itself reports. Its parameter `tool` stands for the program in messages
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.value import Value
@@ -63,48 +63,51 @@ class Line(Value):
 
     number: int
     text: str
+    tool: str = ""
+    expected: str = ""
+    """What the answer should be, for messages."""
 
-    def match(self, form: re.Pattern[str], tool: str, expected: str) -> re.Match[str]:
+    def match(self, form: re.Pattern[str] | str, expected: str = "") -> re.Match[str]:
         """The match of `form` with the line, without the white space around it."""
-        found = form.fullmatch(self.text.strip())
+        found = re.fullmatch(form, self.text.strip())
         if found is None:
-            raise self.not_understood(tool, expected)
+            raise self.not_understood(expected)
         return found
 
-    def not_understood(self, tool: str, expected: str) -> NotUnderstoodError:
+    def not_understood(self, expected: str = "") -> NotUnderstoodError:
         """The error that names this line; it shows runs of white space as one space."""
-        return NotUnderstoodError(tool, self.number, " ".join(self.text.split()), expected)
+        words = " ".join(self.text.split())
+        return NotUnderstoodError(self.tool, self.number, words, expected or self.expected)
 
 
-def lines_of(text: str) -> tuple[Line, ...]:
+def lines_of(text: str, tool: str = "", expected: str = "") -> tuple[Line, ...]:
     """The lines that hold more than white space, with their numbers."""
     numbered = enumerate(text.split("\n"), start=1)
-    return tuple(Line(number, line) for number, line in numbered if line.strip())
+    return tuple(Line(number, line, tool, expected) for number, line in numbered if line.strip())
 
 
 def some_lines(
     text: str, tool: str, expected: str, known: re.Pattern[str] | None = None
 ) -> tuple[Line, ...]:
     """The lines of an answer, at least one; with `known`, those that `within` returns."""
-    lines = lines_of(text)
+    lines = lines_of(text, tool, expected)
     if not lines:
         raise NotUnderstoodError(tool, 1, "", expected)
     return within(lines, known) if known else lines
 
 
-def only_line(text: str, tool: str, expected: str, known: re.Pattern[str] | None = None) -> Line:
+def only(lines: Sequence[Line]) -> Line:
     """The line of an answer that has one line."""
-    first, *rest = some_lines(text, tool, expected, known)
+    first, *rest = lines
     if rest:
-        raise rest[0].not_understood(tool, f"{expected} and nothing more")
+        raise rest[0].not_understood(f"{first.expected} and nothing more")
     return first
 
 
 def within(lines: Sequence[Line], known: re.Pattern[str]) -> tuple[Line, ...]:
     """The lines from the first to the last that begins as `known`; all if no line does.
 
-    A tool may print warnings before and after its answer. Each line in between belongs to the
-    answer.
+    A tool may print warnings before and after its answer; each line in between belongs to it.
     """
     found = [at for at, line in enumerate(lines) if known.match(line.text)]
     return tuple(lines[found[0] : found[-1] + 1] if found else lines)
@@ -115,3 +118,15 @@ def around(text: str, known: re.Pattern[str]) -> tuple[Line, ...]:
     lines = lines_of(text)
     answer = set(within(lines, known))
     return tuple(line for line in lines if line not in answer)
+
+
+def cells_of(lines: Sequence[Line], forms: Mapping[str, str]) -> dict[str, str]:
+    """The values of rows `NAME : VALUE`, each name once; `forms` gives a value's form by name's."""
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = (part.strip() for part in line.text.partition(":"))
+        form = next((form for names, form in forms.items() if re.fullmatch(names, name)), None)
+        if not colon or form is None or name in found or not re.fullmatch(form, value):
+            raise line.not_understood()
+        found[name] = value
+    return found

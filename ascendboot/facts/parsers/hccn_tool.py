@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from calendar import timegm
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import strptime
+from typing import Any
 
-from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.errors import ToolError
 from ascendboot.facts.parsers import base
 from ascendboot.value import Value
 
@@ -28,36 +29,34 @@ def parse_conf(text: str) -> dict[int, str]:
 def parse_settings(text: str) -> dict[int, dict[str, str]]:
     """What the file gives to each device, by physical id and name."""
     devices: dict[int, dict[str, str]] = {}
-    for line in base.lines_of(text):
+    for line in base.lines_of(text, FILE, "NAME_ID=VALUE"):
         if line.text.startswith("#") or len(line.text) < _SHORTEST:
             continue
         match = _ENTRY.fullmatch(line.text.rstrip())
         if match is None:
-            raise line.not_understood(FILE, "NAME_ID=VALUE")
+            raise line.not_understood()
         value = match[3]
         if match[1] == "address":
-            value = _address(value, line, FILE, "an IP address")
+            value = _address(value, line, "an IP address")
         devices.setdefault(int(match[2]), {}).setdefault(match[1], value)
     return devices
 
 
-def _address(value: str, line: base.Line, tool: str, expected: str) -> str:
+def _address(value: str, line: base.Line, expected: str = "") -> str:
     try:
         return str(ipaddress.ip_address(value))
     except ValueError:
-        raise line.not_understood(tool, expected) from None
+        raise line.not_understood(expected) from None
 
 
 # Exit codes of this tool are ambiguous and some errors go to stdout (hicann/driver `tool_ops.c`),
 # so failures are recognized by the text of both streams together.
 
-_BUSY = "hccn_tool is busy, please try again."
-_NO_IP = "Get ipconf failed, because no ip was preset there!"
-_NO_GATEWAY = "Get gateway failed, because no gateway was preset there!"
+BUSY = "hccn_tool is busy, please try again."
 _FAILURES = (
-    _BUSY,
-    _NO_IP,
-    _NO_GATEWAY,
+    BUSY,
+    "Get ipconf failed",
+    "Get gateway failed",
     "The command is not supported on this product.",
     "The VM does not support this command.",
     "This device does not support IPV6!",
@@ -80,44 +79,21 @@ _FAILURES = (
 _LOADER = re.compile(r"/?\S+: error while loading shared libraries: ")
 
 
-class HccnToolError(ToolError):
-    """hccn_tool reported a failure in a known form."""
-
-
-def refuse_failure(text: str, tool: str) -> None:
-    """Raises the failure that the tool reports, if any: ToolBusyError or HccnToolError."""
-    failure = _failure_in(text)
-    if failure:
-        kind = base.ToolBusyError if failure.startswith(_BUSY) else HccnToolError
-        raise kind(f"{tool}: {failure}")
-
-
-def _failure_in(text: str) -> str:
+def failure_in(text: str) -> str:
     """The first line that reports a failure; empty without one."""
     lines = (line.text.strip() for line in base.lines_of(text))
     return next((x for x in lines if x.startswith(_FAILURES) or _LOADER.match(x)), "")
 
 
-KNOWN_LINES = {
-    "ip": re.compile(r"\s*[a-z_]+:\S"),
-    "link": re.compile(r"\s*link status:"),
-    "vnic": re.compile(r"\s*vnic "),
-    "tls": re.compile(r"\s*dev_id:"),
-    "net_health": re.compile(r"\s*net health status:"),
-    "link_stat": re.compile(r"\s*\[dev(?:id|ice) [0-9]"),
-    "stat": re.compile(r"\s*(?:packet statistics:|[a-z][a-z0-9_]*:)"),
-    "gateway": re.compile(r"\s*(?:default )?gateway:"),
-    "netdetect": re.compile(r"\s*netdetect addr"),
-    "mtu": re.compile(r"\s*mtu:"),
-}
-"""The beginnings of an answer's lines, by query."""
+def _refuse_failure(text: str, tool: str) -> None:
+    if failure := failure_in(text):
+        kind = base.ToolBusyError if failure.startswith(BUSY) else ToolError
+        raise kind(f"{tool}: {failure}")
+
+
 _IP_EXPECTED = "ipaddr:ADDRESS and netmask:MASK"
-_LINK = re.compile(r"link status:\s*(UP|DOWN)")
-_VNIC = re.compile(r"vnic (link status|ipaddr|netmask):\s*([^\s:]+)")
-_VNIC_EXPECTED = "vnic link status:, vnic ipaddr:ADDRESS and vnic netmask:"
-_TLS = re.compile(r"dev_id:\s*([0-9]+), tls switch\[([01])\]\(0:disable, 1:enable\)(,.*)?")
-_TLS_EXPECTED = "dev_id:N, tls switch[0|1](0:disable, 1:enable)"
-_CERTIFICATE = re.compile(r"dev_id:\s*[0-9]+, \[.*\] info:|\s+[a-z_ ]+\[.*\](\(.*\))?\s*")
+_NO_IP = "(Get ipconf failed, because no ip was preset there!.*)?"
+"""Older versions print nothing."""
 
 
 class DeviceAddress(Value):
@@ -127,61 +103,49 @@ class DeviceAddress(Value):
     netmask: str
 
 
-def parse_ip(text: str, tool: str = "hccn_tool -ip -g") -> tuple[DeviceAddress, ...]:
-    """The addresses of a device, one per port; older versions print nothing if none is set."""
-    if _failure_in(text).startswith(_NO_IP):
-        return ()
-    refuse_failure(text, tool)
-    lines = base.within(base.lines_of(text), KNOWN_LINES["ip"])
-    addresses = []
-    for first, second in zip(lines[::2], (*lines[1::2], None), strict=False):
-        ip = _value(first, "ipaddr", tool)
-        if second is None:
-            raise first.not_understood(tool, _IP_EXPECTED)
-        addresses.append(DeviceAddress(ip, _value(second, "netmask", tool)))
-    return tuple(addresses)
+def _addresses(lines: Sequence[base.Line]) -> tuple[DeviceAddress, ...]:
+    """The addresses of a device, one per port."""
+    if len(lines) % 2:
+        raise lines[-1].not_understood()
+    pairs = zip(lines[::2], lines[1::2], strict=True)
+    return tuple(DeviceAddress(_value(ip, "ipaddr"), _value(mask, "netmask")) for ip, mask in pairs)
 
 
-def _value(line: base.Line, key: str, tool: str) -> str:
-    # Split at the first colon: an IPv6 address has more of them.
-    name, _, value = line.text.strip().partition(":")
-    if name != key:
-        raise line.not_understood(tool, _IP_EXPECTED)
-    return _address(value.strip(), line, tool, _IP_EXPECTED)
+def _value(line: base.Line, key: str) -> str:
+    return _address(line.match(rf"{key}:\s*(\S*)")[1], line)
 
 
-def parse_link(text: str, tool: str = "hccn_tool -link -g") -> bool:
-    """Whether the link is up."""
-    refuse_failure(text, tool)
-    expected = "link status: UP or DOWN"
-    line = base.only_line(text, tool, expected, KNOWN_LINES["link"])
-    return line.match(_LINK, tool, expected)[1] == "UP"
+def _link(lines: Sequence[base.Line]) -> bool:
+    return base.only(lines).match(r"link status:\s*(UP|DOWN)")[1] == "UP"
 
 
-def parse_vnic(text: str, tool: str = "hccn_tool -vnic -g") -> str:
+_VNIC_EXPECTED = "vnic link status:, vnic ipaddr:ADDRESS and vnic netmask:"
+
+
+def _vnic(lines: Sequence[base.Line]) -> str:
     """The address of a device inside its super pod (A3)."""
-    refuse_failure(text, tool)
-    address = None
-    for line in base.within(base.lines_of(text), KNOWN_LINES["vnic"]):
-        match = line.match(_VNIC, tool, _VNIC_EXPECTED)
+    address = ""
+    for line in lines:
+        match = line.match(r"vnic (link status|ipaddr|netmask):\s*([^\s:]+)")
         if match[1] == "ipaddr":
-            address = _address(match[2], line, tool, _VNIC_EXPECTED)
-    if address is None:
-        raise NotUnderstoodError(tool, 1, "", _VNIC_EXPECTED)
+            address = _address(match[2], line)
+    if not address:
+        raise lines[-1].not_understood()
     return address
 
 
-def parse_tls(text: str, tool: str = "hccn_tool -tls -g") -> bool:
-    """Whether TLS is switched on."""
-    refuse_failure(text, tool)
-    lines = base.some_lines(text, tool, _TLS_EXPECTED)
-    # The description of a certificate may follow, so `within` finds only the begin.
-    first = lines.index(base.within(lines, KNOWN_LINES["tls"])[0])
-    switch = lines[first].match(_TLS, tool, _TLS_EXPECTED)
-    for line in lines[first + 1 :]:
+_TLS_EXPECTED = "dev_id:N, tls switch[0|1](0:disable, 1:enable)"
+_CERTIFICATE = re.compile(r"dev_id:\s*[0-9]+, \[.*\] info:|\s+[a-z_ ]+\[.*\](\(.*\))?\s*")
+_TLS_LINES = rf"dev_id:|{_CERTIFICATE.pattern}"
+
+
+def _tls(lines: Sequence[base.Line]) -> bool:
+    """Whether TLS is switched on; the description of certificates may follow."""
+    switch = lines[0].match(r"dev_id:\s*[0-9]+, tls switch\[([01])\]\(0:disable, 1:enable\)(,.*)?")
+    for line in lines[1:]:
         if not _CERTIFICATE.fullmatch(line.text):
-            raise line.not_understood(tool, "the description of a certificate")
-    return switch[2] == "1"
+            raise line.not_understood("the description of a certificate")
+    return switch[1] == "1"
 
 
 # What the ports of devices counted and noticed: formats of hicann/driver `tool_ops.c`, samples of
@@ -194,26 +158,12 @@ NET_HEALTH = (
 """How a device sees its pings to the address that `-netdetect` shows; Init: none is set."""
 NET_BROKEN = ("Socket fail", "Receive timeout", "Unreachable")
 """Those that mean a broken network; Success and Init are fine, the others prove nothing."""
-_NET_HEALTH = re.compile(rf"net health status:\s*({'|'.join(NET_HEALTH)})")
-_OLDER = re.compile("(Socket fail)ed$", re.MULTILINE)
+_NET_EXPECTED = f"net health status: {', '.join(NET_HEALTH)}"
+_LINK_LINES = r"\[dev(?:id|ice) [0-9]"
+_LINK_EXPECTED = "[devid N] with current time, link up count, link change records, and these"
 _OF_DEVICE = re.compile(r"\[dev(?:id|ice) ([0-9]{1,2})\]\s*(\S.*)")
 _CHANGE = re.compile(r"(\S.*\S)\s+LINK (UP|DOWN)")
-_TIME = "%a %b %d %H:%M:%S %Y"
 _LINK_COUNT = re.compile(r"link (up|down) count\s*:\s*([0-9]{1,9})")
-_LINK_STAT_EXPECTED = "[devid N] with current time, link up count, link change records, and these"
-_COUNTER = re.compile(r"([a-z][a-z0-9_]{0,63}):\s*([0-9]{1,20})")
-_STAT_EXPECTED = "packet statistics:, then NAME:NUMBER, each name once"
-_GATEWAY = re.compile(r"(?:default gateway:\s*([^\s,]+), Iface:\s*\S+|gateway:\s*(\S+))")
-_MTU = re.compile(r"mtu:\s*([0-9]{1,5})")
-_NETDETECT = re.compile(r"netdetect addr(?:ess)?:\s*(\S*)")
-
-
-def parse_net_health(text: str, tool: str = "hccn_tool -net_health -g") -> str:
-    """The word of `NET_HEALTH` that the device reports; older drivers print `Socket failed`."""
-    refuse_failure(text, tool)
-    expected = f"net health status: {', '.join(NET_HEALTH)}"
-    line = base.only_line(_OLDER.sub(r"\1", text), tool, expected, KNOWN_LINES["net_health"])
-    return line.match(_NET_HEALTH, tool, expected)[1]
 
 
 class LinkChange(Value):
@@ -233,11 +183,14 @@ class LinkHistory(Value):
     """The newest first; the tool shows some of them only."""
 
 
-def parse_link_stat(text: str, tool: str = "hccn_tool -link_stat -g") -> LinkHistory:
-    """The history of a link."""
-    refuse_failure(text, tool)
-    lines = base.some_lines(text, tool, _LINK_STAT_EXPECTED, KNOWN_LINES["link_stat"])
-    found = [line.match(_OF_DEVICE, tool, _LINK_STAT_EXPECTED) for line in lines]
+def _net_health(lines: Sequence[base.Line]) -> str:
+    """The word of `NET_HEALTH` that the device reports; older drivers print `Socket failed`."""
+    form = rf"net health status:\s*({'|'.join(NET_HEALTH)})(?:(?<=Socket fail)ed)?"
+    return base.only(lines).match(form)[1]
+
+
+def _link_stat(lines: Sequence[base.Line]) -> LinkHistory:
+    found = [line.match(_OF_DEVICE) for line in lines]
     words = [match[2].rstrip() for match in found]
     heads = [re.sub(r"\s*:$", "", each) for each in words]
     at = heads.index("link change records") if "link change records" in heads else len(heads)
@@ -245,85 +198,80 @@ def parse_link_stat(text: str, tool: str = "hccn_tool -link_stat -g") -> LinkHis
     name, _, time = words[0].partition(":")
     is_whole = at < len(heads) and name.strip() == "current time" and "up" in counts
     if other := next((n for n, match in enumerate(found) if match[1] != found[0][1]), 0):
-        raise lines[other].not_understood(tool, f"the history of device {found[0][1]} alone")
+        raise lines[other].not_understood(f"the history of device {found[0][1]} alone")
     if not is_whole or len(counts) != at - 1:
-        raise lines[min(at, len(lines) - 1)].not_understood(tool, _LINK_STAT_EXPECTED)
-    now = _seconds(time, lines[0], tool)
+        raise lines[min(at, len(lines) - 1)].not_understood()
+    now = _seconds(time, lines[0])
     changes = []
     for line, each in zip(lines[at + 1 :], words[at + 1 :], strict=True):
         change = _CHANGE.fullmatch(each)
         if change is None:
-            raise line.not_understood(tool, "a time and LINK UP or LINK DOWN")
-        changes.append(LinkChange(now - _seconds(change[1], line, tool), change[2] == "UP"))
+            raise line.not_understood("a time and LINK UP or LINK DOWN")
+        changes.append(LinkChange(now - _seconds(change[1], line), change[2] == "UP"))
     return LinkHistory(counts["up"], counts.get("down"), tuple(changes))
 
 
-def _seconds(text: str, line: base.Line, tool: str) -> int:
+def _seconds(text: str, line: base.Line) -> int:
     try:
-        return timegm(strptime(text.strip(), _TIME))
+        return timegm(strptime(text.strip(), "%a %b %d %H:%M:%S %Y"))
     except ValueError:
-        raise line.not_understood(tool, "a time such as Tue Aug  1 14:43:40 2023") from None
+        raise line.not_understood("a time such as Tue Aug  1 14:43:40 2023") from None
 
 
-def parse_stat(text: str, tool: str = "hccn_tool -stat -g") -> Mapping[str, int]:
+_STAT_LINES = "packet statistics:|[a-z][a-z0-9_]*:"
+_STAT_EXPECTED = "packet statistics:, then NAME:NUMBER, each name once"
+
+
+def _stat(lines: Sequence[base.Line]) -> Mapping[str, int]:
     """The packet counters of a device by the tool's names, which depend on the driver."""
-    refuse_failure(text, tool)
-    heading, *lines = base.some_lines(text, tool, _STAT_EXPECTED, KNOWN_LINES["stat"])
-    if heading.text.strip() != "packet statistics:":
-        raise heading.not_understood(tool, _STAT_EXPECTED)
-    counters: dict[str, int] = {}
-    for line in lines:
-        name, value = line.match(_COUNTER, tool, _STAT_EXPECTED).groups()
-        if name in counters:
-            raise line.not_understood(tool, _STAT_EXPECTED)
-        counters[name] = int(value)
-    if not counters:
-        raise heading.not_understood(tool, _STAT_EXPECTED)
-    return counters
+    heading, *rows = lines
+    counters = base.cells_of(rows, {"[a-z][a-z0-9_]{0,63}": "[0-9]{1,20}"})
+    if heading.text.strip() != "packet statistics:" or not counters:
+        raise heading.not_understood()
+    return {name: int(value) for name, value in counters.items()}
 
 
-def parse_gateway(text: str, tool: str = "hccn_tool -gateway -g") -> str | None:
-    """The address of the gateway, IPv4 or IPv6; None: none is set."""
-    if _failure_in(text).startswith(_NO_GATEWAY):
+_GATEWAY_LINE = "(?:default )?gateway:"
+_GATEWAY_EXPECTED = "default gateway:ADDRESS, Iface:NAME"
+_NO_GATEWAY = "Get gateway failed, because no gateway was preset there!.*"
+
+
+def _gateway(lines: Sequence[base.Line]) -> str | None:
+    if not lines:
         return None
-    refuse_failure(text, tool)
-    expected = "default gateway:ADDRESS, Iface:NAME"
-    line = base.only_line(text, tool, expected, KNOWN_LINES["gateway"])
-    match = line.match(_GATEWAY, tool, expected)
-    return _address(match[1] or match[2], line, tool, expected)
+    line = base.only(lines)
+    match = line.match(r"default gateway:\s*([^\s,]+), Iface:\s*\S+|gateway:\s*(\S+)")
+    return _address(match[1] or match[2], line)
 
 
-def parse_netdetect(text: str, tool: str = "hccn_tool -netdetect -g") -> str | None:
+_NETDETECT = "read the address for the network health"
+
+
+def _netdetect(lines: Sequence[base.Line]) -> str | None:
     """The address that the device pings to find its network health; None: none is set."""
-    refuse_failure(text, tool)
-    expected = "netdetect addr: ADDRESS"
-    line = base.only_line(text, tool, expected, KNOWN_LINES["netdetect"])
-    value = line.match(_NETDETECT, tool, expected)[1]
-    address = _address(value, line, tool, expected) if value else ""
+    line = base.only(lines)
+    value = line.match(r"netdetect addr(?:ess)?:\s*(\S*)")[1]
+    address = _address(value, line) if value else ""
     return None if address in ("", "0.0.0.0", "::") else address  # noqa: S104 - no interface
 
 
-def parse_mtu(text: str, tool: str = "hccn_tool -mtu -g") -> int:
-    """The MTU of the port."""
-    refuse_failure(text, tool)
-    expected = "mtu:BYTES"
-    line = base.only_line(text, tool, expected, KNOWN_LINES["mtu"])
-    return int(line.match(_MTU, tool, expected)[1])
+def _mtu(lines: Sequence[base.Line]) -> int:
+    return int(base.only(lines).match(r"mtu:\s*([0-9]{1,5})")[1])
 
 
-# The form is that of lldptool (open-lldp): a heading per TLV, its values indented below.
+# The form is that of lldptool (open-lldp): a heading per TLV, its values indented below. The vendor
+# documents none; a sample is `tests/data/hccn_tool-lldp/910B/usual.txt`.
 
+_LLDP_EXPECTED = "Chassis ID TLV, its value, other TLVs, and End of LLDPDU TLV"
 _TLV = re.compile(r"([A-Z].*) TLV\s*")
-_END = "End of LLDPDU"
 _FREE_TEXT = {"System Description", "Port Description"}
 """Their values may have lines that are not indented."""
 _LLDP_VALUES = {
-    "Chassis ID": re.compile(r"(?:MAC|IPv4|IPv6|Ifname|Local): *([!-~]{1,255})"),
-    "Port ID": re.compile(r"(?:MAC|IPv4|IPv6|Ifname|Local): *(\S.*)"),
-    "System Name": re.compile(r"([!-~][ -~]{0,254})"),
-    "Management Address": re.compile(r"IPv4: *([0-9.]+)|(?:IPv6|MAC|Ifindex|OID): *\S+"),
+    "Chassis ID": r"(?:MAC|IPv4|IPv6|Ifname|Local): *([!-~]{1,255})",
+    "Port ID": r"(?:MAC|IPv4|IPv6|Ifname|Local): *(\S.*)",
+    "System Name": r"([!-~][ -~]{0,254})",
+    "Management Address": r"IPv4: *([0-9.]+)|(?:IPv6|MAC|Ifindex|OID): *\S+",
 }
-_LLDP_EXPECTED = "Chassis ID TLV, its value, other TLVs, and End of LLDPDU TLV"
 
 
 class LldpNeighbour(Value):
@@ -340,34 +288,73 @@ class LldpNeighbour(Value):
         return self.management_ip or self.system_name or self.chassis
 
 
-def parse_lldp(text: str, tool: str = "hccn_tool -lldp -g") -> LldpNeighbour:
-    """The neighbour of a device's port; a missing chassis, port or end is an error.
-
-    The vendor documents no form; a sample is `tests/data/hccn_tool-lldp/910B/usual.txt`.
-    """
-    refuse_failure(text, tool)
-    lines = base.within(base.some_lines(text, tool, _LLDP_EXPECTED), _TLV)
+def _lldp(lines: Sequence[base.Line]) -> LldpNeighbour:
     found: dict[str, str] = {}
     heading = ""
     for line in lines:
         if match := _TLV.fullmatch(line.text):
             heading = match[1]
         elif heading not in _FREE_TEXT and (not heading or not line.text[0].isspace()):
-            raise line.not_understood(tool, _LLDP_EXPECTED)
+            raise line.not_understood()
         elif form := _LLDP_VALUES.get(heading):
-            value = line.match(form, tool, f"the value of {heading} TLV")[1]
+            value = line.match(form, f"the value of {heading} TLV")[1]
             if value and heading == "Management Address":
-                value = _address(value, line, tool, "an IP address")
+                value = _address(value, line, "an IP address")
             if value:
                 found.setdefault(heading, value)
-    if heading != _END or not {"Chassis ID", "Port ID"} <= found.keys():
-        raise lines[-1].not_understood(tool, _LLDP_EXPECTED)
+    if heading != "End of LLDPDU" or not {"Chassis ID", "Port ID"} <= found.keys():
+        raise lines[-1].not_understood()
     return LldpNeighbour(
         chassis=found["Chassis ID"],
         port=found["Port ID"],
         system_name=found.get("System Name"),
         management_ip=found.get("Management Address"),
     )
+
+
+class Query(Value):
+    """What `hccn_tool -i ID -WHAT -g` is called for, and how its answer is read."""
+
+    purpose: str
+    begin: str
+    """How the lines of an answer begin."""
+    expected: str
+    parse: Callable[[Sequence[base.Line]], Any]
+    unset: str | None = None
+    """The output that means that nothing is set: an answer without lines."""
+
+    @property
+    def known(self) -> re.Pattern[str]:
+        """The beginning of a line of an answer."""
+        return re.compile(rf"\s*(?:{self.begin})")
+
+
+QUERIES: Mapping[str, Query] = {
+    "ip": Query("read the IP", r"[a-z_]+:\S", _IP_EXPECTED, _addresses, _NO_IP),
+    "link": Query("read the link", "link status:", "link status: UP or DOWN", _link),
+    "vnic": Query("read the address in the super pod", "vnic ", _VNIC_EXPECTED, _vnic),
+    "tls": Query("read the TLS switch", _TLS_LINES, _TLS_EXPECTED, _tls),
+    "net_health": Query(
+        "read the network health", "net health status:", _NET_EXPECTED, _net_health
+    ),
+    "link_stat": Query("read the history of the link", _LINK_LINES, _LINK_EXPECTED, _link_stat),
+    "stat": Query("read the packet counters", _STAT_LINES, _STAT_EXPECTED, _stat),
+    "gateway": Query("read the gateway", _GATEWAY_LINE, _GATEWAY_EXPECTED, _gateway, _NO_GATEWAY),
+    "netdetect": Query(_NETDETECT, "netdetect addr", "netdetect addr: ADDRESS", _netdetect),
+    "mtu": Query("read the MTU", "mtu:", "mtu:BYTES", _mtu),
+    "lldp": Query("read the LLDP neighbour", _TLV.pattern, _LLDP_EXPECTED, _lldp),
+}
+"""By the word for WHAT."""
+
+
+def parse(what: str, text: str, tool: str = "") -> Any:  # noqa: ANN401 - whatever is asked for
+    """What the output of a query says; `tool` is the whole call, for messages."""
+    query, tool = QUERIES[what], tool or f"hccn_tool -{what} -g"
+    failure = failure_in(text)
+    if query.unset is not None and re.fullmatch(query.unset, failure or text.strip()):
+        return query.parse(())
+    _refuse_failure(text, tool)
+    return query.parse(base.some_lines(text, tool, query.expected, query.known))
 
 
 # Texts as in hicann/driver `ds_net_ext.c` (910, A2, A3). The tool fails whenever a packet is lost,
@@ -414,7 +401,7 @@ class Ping(Value):
 
 def parse_ping(text: str, tool: str = "hccn_tool -ping -g") -> Ping:
     """The counts of packets; lost ones are no error, but a tool that sent none is."""
-    refuse_failure("\n".join(line.text for line in base.around(text, _PING_LINE)), tool)
+    _refuse_failure("\n".join(line.text for line in base.around(text, _PING_LINE)), tool)
     lines = base.some_lines(text, tool, _PING_EXPECTED, _PING_LINE)
     counts: list[re.Match[str]] = []
     hindrances: list[str] = []
@@ -428,15 +415,13 @@ def parse_ping(text: str, tool: str = "hccn_tool -ping -g") -> Ping:
         elif words in _AFTERWARDS:
             failures.append(words)
         elif not _PACKET.fullmatch(words):
-            refuse_failure(words, tool)
-            raise line.not_understood(tool, "the answer to a packet, or a failure that is known")
+            _refuse_failure(words, tool)
+            raise line.not_understood("the answer to a packet, or a failure that is known")
     if len(counts) == 1:
         sent, received = int(counts[0][1]), int(counts[0][2])
         if sent == received and (failures or counts[0][3] != _NO_LOSS):
             hindrances.append("the tool reports a failure nevertheless")
         return Ping(sent, received, hindrances[0] if hindrances else "")
-    if failures:
-        raise HccnToolError(f"{tool}: {failures[0]}")
-    if hindrances:
-        raise ToolError(f"{tool}: {hindrances[0]}")
-    raise lines[-1].not_understood(tool, _PING_EXPECTED)
+    if failures or hindrances:
+        raise ToolError(f"{tool}: {[*failures, *hindrances][0]}")
+    raise lines[-1].not_understood()

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Final, TypeAlias
 
 from ascendboot.errors import ToolError
-from ascendboot.facts.parsers.base import Line, ToolBusyError, lines_of, some_lines
+from ascendboot.facts.parsers.base import Line, ToolBusyError, cells_of, lines_of, some_lines
 from ascendboot.model.job import NpuUse
 from ascendboot.value import Value
 
@@ -76,13 +76,13 @@ def parse_mapping(text: str) -> NpuMap:
     in_place = columns[:1] == ["NPU ID"] and columns[-1:] == ["Chip Name"]
     is_whole = " ".join(columns).split() == header.text.split()
     if not (has_all and in_place and is_whole and len({*columns}) == len(columns)):
-        raise header.not_understood(MAPPING, expected)
+        raise header.not_understood()
     npus: dict[int, Npu] = {}
     unusable = 0
     for line in rows:
         words = line.text.strip().split(maxsplit=len(columns) - 1)
         if len(words) != len(columns):
-            raise line.not_understood(MAPPING, ", ".join(columns))
+            raise line.not_understood(", ".join(columns))
         cells = dict(zip(columns, words, strict=True))
         if cells["Chip Name"] in _NOT_NPUS:
             continue
@@ -91,7 +91,7 @@ def parse_mapping(text: str) -> NpuMap:
             continue
         npu = _npu(line, cells)
         if npu.device_id in npus:
-            raise line.not_understood(MAPPING, f"device {npu.device_id} only once")
+            raise line.not_understood(f"device {npu.device_id} only once")
         npus[npu.device_id] = npu
     return NpuMap(tuple(npus[key] for key in sorted(npus)), unusable)
 
@@ -99,7 +99,7 @@ def parse_mapping(text: str) -> NpuMap:
 def _npu(line: Line, cells: Mapping[str, str]) -> Npu:
     ids = {name: cell for name, cell in cells.items() if name not in ("Chip Name", "Slot ID")}
     if not all(_ID.fullmatch(cell) for cell in ids.values()):
-        raise line.not_understood(MAPPING, "numbers for " + ", ".join(ids))
+        raise line.not_understood("numbers for " + ", ".join(ids))
     return Npu(
         npu_id=int(ids["NPU ID"]),
         chip_id=int(ids["Chip ID"]),
@@ -131,7 +131,6 @@ _USAGE = re.compile(r"\b([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*\|\s*$")
 _FRAME = re.compile(r"[+=-]+|\| No running processes found in NPU [0-9]+\s*\|")
 _LAST_FRAME = re.compile(r"\+(?:=+\+){2,}")
 """Below an NPU; the heading of the table of processes follows a frame of `-`."""
-_TABLE_EXPECTED = "| NPU Chip | Process id | Process name | Process memory |"
 
 
 class NpuProcess(Value):
@@ -142,75 +141,75 @@ class NpuProcess(Value):
     pid: int
 
 
-class NpuTable(Value):
-    """The table of `npu-smi info`."""
-
-    device_ids: tuple[int, ...]
-    """All NPUs, as in `NpuProcess`; empty if the table shows them in another form."""
-    processes: tuple[NpuProcess, ...] | None
-    """In the tool's order; may be empty. None: this npu-smi prints no table of processes."""
-
-
-class _Chip(Value):
+class Chip(Value):
     """One NPU: the tool's ids, the physical id (None: unknown), its health and use."""
 
     npu: int
     chip: int
     device_id: int | None
     health: str
+    """As the tool prints it."""
     use: NpuUse
+
+
+class NpuTable(Value):
+    """The table of `npu-smi info`."""
+
+    devices: Mapping[int, Chip]
+    """All NPUs by physical id; empty if the table shows them in another form."""
+    listed: tuple[NpuProcess, ...] | None
+    """In the tool's order; may be empty. None: this npu-smi prints no table of processes."""
+
+    @property
+    def health(self) -> dict[int, str]:
+        """The health of each device."""
+        return {device_id: chip.health for device_id, chip in self.devices.items()}
+
+    @property
+    def uses(self) -> dict[int, NpuUse]:
+        """How much each device is used."""
+        return {device_id: chip.use for device_id, chip in self.devices.items()}
+
+    @property
+    def free_memory(self) -> dict[int, int]:
+        """The free memory in MB, of devices that show theirs."""
+        shown = {device_id: use for device_id, use in self.uses.items() if use.memory_total_mb}
+        return {i: use.memory_total_mb - use.memory_used_mb for i, use in shown.items()}
+
+    @property
+    def processes(self) -> tuple[NpuProcess, ...]:
+        """The processes that use devices; a ToolError if the tool does not print them."""
+        if self.listed is None:
+            raise ToolError(f"{TOOL} prints no table of processes")
+        return self.listed
 
 
 def parse_table(text: str, device_ids: DeviceIds = _NONE) -> NpuTable:
     """The NPUs and the processes that use them."""
-    chips, rows = _table(text, device_ids)
-    if rows is None:
-        return NpuTable(tuple(_devices(chips)), None)
-    ids = {(c.npu, c.chip): c.device_id for c in chips if c.device_id is not None}
-    processes = []
-    for line in rows:
-        if not _FRAME.fullmatch(line.text.strip()):
-            row = line.match(_ROW, TOOL, _TABLE_EXPECTED)
-            npu, chip = int(row[1]), int(row[2] or 0)
-            processes.append(NpuProcess(ids.get((npu, chip), npu), int(row[3])))
-    return NpuTable(tuple(_devices(chips)), tuple(processes))
-
-
-def parse_health(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, str]:
-    """The health of each device as the tool prints it, by the ids of `NpuTable.device_ids`."""
-    chips, _ = _table(text, device_ids)
-    return {device_id: chip.health for device_id, chip in _devices(chips).items()}
-
-
-def parse_free_memory(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, int]:
-    """The free memory in MB by the ids of `NpuTable.device_ids`, of devices that show theirs."""
-    chips, _ = _table(text, device_ids)
-    uses = {device_id: chip.use for device_id, chip in _devices(chips).items()}
-    shown = {device_id: use for device_id, use in uses.items() if use.memory_total_mb}
-    return {i: use.memory_total_mb - use.memory_used_mb for i, use in shown.items()}
-
-
-def parse_use(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, NpuUse]:
-    """How much each device is used, by the ids of `NpuTable.device_ids`."""
-    chips, _ = _table(text, device_ids)
-    return {device_id: chip.use for device_id, chip in _devices(chips).items()}
-
-
-def _table(text: str, device_ids: DeviceIds) -> tuple[list[_Chip], Sequence[Line] | None]:
-    """The NPUs, and the rows of the table of processes; None: the output ends before that table."""
     refuse_failure(text, TOOL)
-    lines = some_lines(text, TOOL, _TABLE_EXPECTED)
+    lines = some_lines(text, TOOL, "| NPU Chip | Process id | Process name | Process memory |")
     texts = [line.text.strip() for line in lines]
     at = next((n for n, words in enumerate(texts) if _HEADER.fullmatch(words)), None)
     chips = list(_chips(texts[:at], device_ids))
-    if at is not None:
-        return chips, lines[at + 1 :]
-    if not chips or not _LAST_FRAME.fullmatch(texts[-1]):
-        raise lines[-1].not_understood(TOOL, _TABLE_EXPECTED)
-    return chips, None
+    known = [(chip.device_id, chip) for chip in chips if chip.device_id is not None]
+    devices = dict(sorted(known, key=lambda item: item[0]))
+    if len(devices) < len(known):
+        devices = {}
+    if at is None:
+        if not chips or not _LAST_FRAME.fullmatch(texts[-1]):
+            raise lines[-1].not_understood()
+        return NpuTable(devices, None)
+    ids = {(chip.npu, chip.chip): device_id for device_id, chip in known}
+    processes = []
+    for line in lines[at + 1 :]:
+        if not _FRAME.fullmatch(line.text.strip()):
+            row = line.match(_ROW)
+            npu, chip_id = int(row[1]), int(row[2] or 0)
+            processes.append(NpuProcess(ids.get((npu, chip_id), npu), int(row[3])))
+    return NpuTable(devices, tuple(processes))
 
 
-def _chips(rows: Sequence[str], device_ids: DeviceIds) -> Iterator[_Chip]:
+def _chips(rows: Sequence[str], device_ids: DeviceIds) -> Iterator[Chip]:
     """Either one row per NPU (950), or a row per NPU and below it one per chip.
 
     The row of a chip may show its physical id; the health is in the row above.
@@ -222,13 +221,13 @@ def _chips(rows: Sequence[str], device_ids: DeviceIds) -> Iterator[_Chip]:
             if found := _NPU_OF_ONE_ID.match(row):
                 npu = int(found[1])
                 device_id = _physical(npu, 0, device_ids)
-                yield _Chip(npu, 0, device_id, _cell(row, 2), _use(row, below))
+                yield Chip(npu, 0, device_id, _cell(row, 2), _use(row, below))
         elif found := _NPU.match(row):
             npu, above = int(found[1]), row
         elif found := _CHIP.match(row):
             chip = int(found[1])
             device_id = int(found[2]) if found[2] else _physical(npu, chip, device_ids)
-            yield _Chip(npu, chip, device_id, _cell(above or row, 1), _use(above, row))
+            yield Chip(npu, chip, device_id, _cell(above or row, 1), _use(above, row))
 
 
 def _use(above: str, row: str) -> NpuUse:
@@ -254,13 +253,6 @@ def _cell(row: str, column: int) -> str:
     return cells[column].strip() if column < len(cells) else ""
 
 
-def _devices(chips: Sequence[_Chip]) -> dict[int, _Chip]:
-    """All chips with a known id, in its order; empty if two have the same id."""
-    known = [(chip.device_id, chip) for chip in chips if chip.device_id is not None]
-    devices = dict(sorted(known, key=lambda item: item[0]))
-    return devices if len(devices) == len(known) else {}
-
-
 # The four rows were seen on an A3 server (npu-smi 25.3); other products do not support the query.
 # For a server in no super pod the driver has the id -1, which is printed without its sign
 # (hicann/driver `npu_chip_info_ext.c`; mind-cluster's device plugin takes ids below 0 for none).
@@ -270,7 +262,6 @@ _SPOD_NAMES = ("SDID", "Super Pod Size", "Super Pod ID", "Server Index")
 OF_SPOD = re.compile(rf"\s+\S|(?:{'|'.join(_SPOD_NAMES)})\s*:")
 """The beginnings of an answer's lines; the tool's warnings begin otherwise."""
 _UNSUPPORTED = "This device does not support querying spod-info."
-_NUMBER = re.compile(r"[0-9]{1,10}")
 _NO_POD = 2**32 - 1
 
 
@@ -288,35 +279,31 @@ def parse_spod_info(text: str) -> SuperPodPlace | None:
     lines = some_lines(text, SPOD_TOOL, expected, OF_SPOD)
     if len(lines) == 1 and lines[0].text.strip() == _UNSUPPORTED:
         return None
-    found: dict[str, int] = {}
-    for line in lines:
-        name, _, value = (part.strip() for part in line.text.partition(":"))
-        if name not in _SPOD_NAMES or not _NUMBER.fullmatch(value) or name in found:
-            raise line.not_understood(SPOD_TOOL, expected)
-        found[name] = int(value)
+    found = cells_of(lines, {"|".join(_SPOD_NAMES): "[0-9]{1,10}"})
     if len(found) != len(_SPOD_NAMES):
-        raise lines[-1].not_understood(SPOD_TOOL, expected)
-    if found["Super Pod ID"] == _NO_POD:
-        return None
-    return SuperPodPlace(super_device_id=found["SDID"], super_pod_id=found["Super Pod ID"])
+        raise lines[-1].not_understood()
+    pod = int(found["Super Pod ID"])
+    return (
+        None
+        if pod == _NO_POD
+        else SuperPodPlace(super_device_id=int(found["SDID"]), super_pod_id=pod)
+    )
 
 
 # Rows `name : value` of `npu-smi info -t …` for one chip: hicann/driver `npu_info_print.c`, samples
 # of 910A servers (mind-cluster, 23.0.7) and of 950's manual. NA stands for what does not exist.
 
-HEALTH_TOOL = "npu-smi info -t health"
-HEALTH_STATES = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
-OF_HEALTH = re.compile(
+_OF_HEALTH = re.compile(
     r"\s*(?:NPU ID|Chip ID|Health(?: Status)?|Error (?:Code|Information)|)\s*:"
     "|Failed to get error information"
 )
-_HEALTH_EXPECTED = f"Health Status ({', '.join(HEALTH_STATES)}), Error Code, Error Information"
+_MORE = re.compile(r"\s*:|Failed to get error information")
+"""Lines with more about error codes."""
 _HEALTH_VALUES = {
-    "NPU ID": _ID,
-    "Chip ID": _ID,
-    "Health": re.compile("|".join(HEALTH_STATES)),
-    "Error Code": re.compile(r"NA|[0-9A-Fa-f]{4,8}(?:\s+[0-9A-Fa-f]{4,8})*"),
-    "Error Information": re.compile(".*"),
+    "NPU ID|Chip ID": _ID.pattern,
+    "Health(?: Status)?": "OK|Warning|Alarm|Critical|UNKNOWN",
+    "Error Code": r"NA|[0-9A-Fa-f]{4,8}(?:\s+[0-9A-Fa-f]{4,8})*",
+    "Error Information": ".*",
 }
 
 
@@ -324,35 +311,28 @@ class DeviceHealth(Value):
     """The health of one NPU, with its error codes."""
 
     state: str
-    """One of `HEALTH_STATES`."""
+    """OK, Warning, Alarm, Critical or UNKNOWN."""
     codes: tuple[str, ...] = ()
     """Hexadecimal, upper case, in the tool's order."""
 
 
 def parse_device_health(text: str) -> DeviceHealth:
     """The health of one chip in the output of `npu-smi info -t health`."""
-    refuse_failure(text, HEALTH_TOOL)
-    lines = some_lines(text, HEALTH_TOOL, _HEALTH_EXPECTED, OF_HEALTH)
-    found: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = (part.strip() for part in line.text.partition(":"))
-        key = "Health" if name == "Health Status" else name
-        form = _HEALTH_VALUES.get(key)
-        if "Error Information" in found and (not key or key.startswith("Failed to get")):
-            continue  # more about these codes
-        if not colon or key in found or form is None or not form.fullmatch(value):
-            raise line.not_understood(HEALTH_TOOL, _HEALTH_EXPECTED)
-        found[key] = value
-    if not {"Health", "Error Code", "Error Information"} <= found.keys():
-        raise lines[-1].not_understood(HEALTH_TOOL, _HEALTH_EXPECTED)
-    codes = found["Error Code"]
-    return DeviceHealth(found["Health"], () if codes == "NA" else tuple(codes.upper().split()))
+    tool = "npu-smi info -t health"
+    refuse_failure(text, tool)
+    states = _HEALTH_VALUES["Health(?: Status)?"].replace("|", ", ")
+    expected = f"Health Status ({states}), Error Code, Error Information"
+    lines = some_lines(text, tool, expected, _OF_HEALTH)
+    found = cells_of([line for line in lines if not _MORE.match(line.text)], _HEALTH_VALUES)
+    state, codes = found.get("Health Status", found.get("Health")), found.get("Error Code")
+    if state is None or codes is None or "Error Information" not in found:
+        raise lines[-1].not_understood()
+    return DeviceHealth(state, () if codes == "NA" else tuple(codes.upper().split()))
 
 
-_WHICH = ("NPU ID", "Chip ID", "Chip Count")
-_INTEGER = re.compile(r"-?[0-9]{1,12}")
-_ECC = re.compile(r"(?:HBM|DDR) (?:Single|Double) Bit [A-Za-z -]*(?:Count|Cnt)")
-_OF_ECC = re.compile(rf"\s*(?:{'|'.join(_WHICH)}|{_ECC.pattern})\s*:")
+_WHICH = "NPU ID|Chip ID|Chip Count"
+_ECC = r"(?:HBM|DDR) (?:Single|Double) Bit [A-Za-z -]*(?:Count|Cnt)"
+_OF_ECC = re.compile(rf"\s*(?:{_WHICH}|{_ECC})\s*:")
 
 
 def parse_ecc(text: str) -> Mapping[str, int]:
@@ -363,18 +343,9 @@ def parse_ecc(text: str) -> Mapping[str, int]:
     tool = "npu-smi info -t ecc"
     refuse_failure(text, tool)
     expected = "rows such as HBM Double Bit Error Count : 0, each name once"
-    found: dict[str, int] = {}
-    seen = set()
     lines = some_lines(text, tool, expected, _OF_ECC)
-    for line in lines:
-        name, colon, value = (part.strip() for part in line.text.partition(":"))
-        is_number = _INTEGER.fullmatch(value) is not None
-        is_known = name in _WHICH or _ECC.fullmatch(name)
-        if not (colon and is_known and (is_number or value == "NA")) or name in seen:
-            raise line.not_understood(tool, expected)
-        seen.add(name)
-        if is_number and name not in _WHICH:
-            found[name] = int(value)
+    cells = cells_of(lines, {f"{_WHICH}|{_ECC}": "NA|-?[0-9]{1,12}"})
+    found = {name: n for name, n in cells.items() if n != "NA" and name not in _WHICH.split("|")}
     if not found:
-        raise lines[-1].not_understood(tool, expected)
-    return found
+        raise lines[-1].not_understood()
+    return {name: int(number) for name, number in found.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.parsers.base import lines_of, only_line, some_lines
+from ascendboot.facts.parsers.base import lines_of, only, some_lines
 from ascendboot.value import Value
 
 
@@ -47,69 +47,55 @@ class Torch(Value):
         return f"torch {self.version}" + (f", torch_npu {self.npu}" if self.npu else "")
 
 
-OPENMPI_TOOL = "mpirun --version"
-_OPENMPI_VERSION = re.compile(r"mpirun \(Open MPI\) ([0-9]+\.[0-9]+\S*)")
 _HELP = re.compile(r"Report bugs to \S+")
 _OTHERS = {"HYDRA build details": "MPICH", "Intel(R) MPI Library": "Intel MPI"}
 
 
 def parse_openmpi_version(text: str) -> str:
     """`4.1.5` from what Open MPI's mpirun prints; the mpirun of another MPI is a ToolError."""
-    expected = "mpirun (Open MPI) VERSION"
-    first, *rest = some_lines(text, OPENMPI_TOOL, expected)
+    tool = "mpirun --version"
+    first, *rest = some_lines(text, tool, "mpirun (Open MPI) VERSION")
     for words, name in _OTHERS.items():
         if first.text.startswith(words):
-            raise ToolError(f"{OPENMPI_TOOL}: this is {name}, not Open MPI")
-    match = first.match(_OPENMPI_VERSION, OPENMPI_TOOL, expected)
+            raise ToolError(f"{tool}: this is {name}, not Open MPI")
+    match = first.match(r"mpirun \(Open MPI\) ([0-9]+\.[0-9]+\S*)")
     for line in rest:
-        line.match(_HELP, OPENMPI_TOOL, "Report bugs to ADDRESS")
+        line.match(_HELP, "Report bugs to ADDRESS")
     return match[1]
-
-
-_HOROVOD_VERSION = re.compile(r"[0-9]+\.[0-9]+\S*")
-_CONTROLLERS = "Available Controllers:"
-_CONTROLLER = re.compile(r"\[([X ])\] (\S+)")
 
 
 def parse_horovod_version(text: str) -> str:
     """`0.28.1` from the last line: libraries may print warnings before it."""
-    tool, expected = "horovodrun --version", "a version"
-    return some_lines(text, tool, expected)[-1].match(_HOROVOD_VERSION, tool, expected)[0]
+    lines = some_lines(text, "horovodrun --version", "a version")
+    return lines[-1].match(r"[0-9]+\.[0-9]+\S*")[0]
 
 
 def parse_has_mpi(text: str) -> bool:
     """Whether MPI is one of Horovod's controllers."""
-    tool = "horovodrun --check-build"
-    lines = iter(lines_of(text))
-    if not any(line.text.strip() == _CONTROLLERS for line in lines):
-        raise NotUnderstoodError(tool, 1, "", _CONTROLLERS)
+    tool, heading = "horovodrun --check-build", "Available Controllers:"
+    lines = iter(lines_of(text, tool, "[X] MPI or [ ] MPI"))
+    if not any(line.text.strip() == heading for line in lines):
+        raise NotUnderstoodError(tool, 1, "", heading)
     for line in lines:
-        controller = line.match(_CONTROLLER, tool, "[X] MPI or [ ] MPI")
+        controller = line.match(r"\[([X ])\] (\S+)")
         if controller[2] == "MPI":
             return controller[1] == "X"
     raise NotUnderstoodError(tool, 1, "", "MPI among the controllers")
 
 
-_TORCH_VERSIONS = re.compile(r"([0-9]\S*) (-|[0-9]\S*)")
-
-
 def parse_torch(text: str) -> Torch:
     """The versions on the last line: Python may print warnings before it."""
-    tool, expected = "the versions of torch", "two versions"
-    match = some_lines(text, tool, expected)[-1].match(_TORCH_VERSIONS, tool, expected)
+    lines = some_lines(text, "the versions of torch", "two versions")
+    match = lines[-1].match(r"([0-9]\S*) (-|[0-9]\S*)")
     return Torch(match[1], None if match[2] == "-" else match[2])
-
-
-_PYTHON_VERSION = re.compile(r"Python ([0-9]+\.[0-9]+\S*)( ::.*)?")
 
 
 def parse_python_version(text: str) -> str:
     """`3.10.4` from what the interpreter prints."""
-    tool, expected = "python --version", "Python VERSION"
-    return only_line(text, tool, expected).match(_PYTHON_VERSION, tool, expected)[1]
+    line = only(some_lines(text, "python --version", "Python VERSION"))
+    return line.match(r"Python ([0-9]+\.[0-9]+\S*)( ::.*)?")[1]
 
 
-SSHD_TOOL = "sshd -V"
 _SSHD_VERSION = re.compile(r"OpenSSH_([0-9]+\.[0-9]+\S*?),?(\s.*)?")
 _REFUSED_OPTION = re.compile(r"(\S*sshd: )?(unknown|illegal|invalid) option -- '?V'?")
 
@@ -119,13 +105,9 @@ def parse_sshd_version(text: str) -> str:
 
     Servers before 9.2 refuse `-V`, but then print their version and their usage.
     """
-    expected = "OpenSSH_VERSION"
-    first, *rest = some_lines(text, SSHD_TOOL, expected)
-    if _REFUSED_OPTION.fullmatch(first.text.strip()):
-        if not rest:
-            raise first.not_understood(SSHD_TOOL, f"{expected} on the next line")
-        return rest[0].match(_SSHD_VERSION, SSHD_TOOL, expected)[1]
-    match = first.match(_SSHD_VERSION, SSHD_TOOL, expected)
-    if rest:
-        raise rest[0].not_understood(SSHD_TOOL, f"{expected} and nothing more")
-    return match[1]
+    first, *rest = some_lines(text, "sshd -V", "OpenSSH_VERSION")
+    if not _REFUSED_OPTION.fullmatch(first.text.strip()):
+        return only([first, *rest]).match(_SSHD_VERSION)[1]
+    if not rest:
+        raise first.not_understood("OpenSSH_VERSION on the next line")
+    return rest[0].match(_SSHD_VERSION)[1]

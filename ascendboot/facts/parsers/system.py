@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.parsers.base import Line, lines_of, only_line, some_lines
+from ascendboot.facts.parsers.base import Line, lines_of, only, some_lines
 from ascendboot.value import Value, field, replace
 
 _BOOT_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -59,11 +59,10 @@ def parse_epoch(text: str) -> float:
 
 
 def _one(text: str, form: str, tool: str, expected: str) -> str:
-    return only_line(text, tool, expected).match(re.compile(form), tool, expected)[0]
+    return only(some_lines(text, tool, expected)).match(form)[0]
 
 
 # Not its JSON: busybox, and iproute2 before 4.14 (CentOS 7), have no -j.
-IP_TOOL = "ip addr"
 _HEAD = re.compile(r"[0-9]+: ([^\s@:]+)(?:@\S+)?: <([A-Z0-9_,-]*)> .*")
 _INET = re.compile(r"\s+inet6? (\S+?)(?: peer \S+?)?(?:/([0-9]{1,3}))?(?: .*)? scope (\S+)(?: .*)?")
 _OTHER = re.compile(r"\s+(?!inet)\S.*")
@@ -94,28 +93,24 @@ class Interface(Value, kw_only=True):
 
 def parse_ip(text: str) -> tuple[Interface, ...]:
     """The interfaces in the output of `ip addr`, in the kernel's order."""
-    found: list[Interface] = []
-    addresses: list[list[InterfaceAddress]] = []
-    for line in some_lines(text, IP_TOOL, _IP_EXPECTED):
+    found: list[tuple[Interface, list[InterfaceAddress]]] = []
+    for line in some_lines(text, "ip addr", _IP_EXPECTED):
         if head := _HEAD.fullmatch(line.text):
             flags = head[2].split(",")
-            found.append(
-                Interface(name=head[1], is_up="UP" in flags, has_carrier="LOWER_UP" in flags)
-            )
-            addresses.append([])
+            is_up, has_carrier = "UP" in flags, "LOWER_UP" in flags
+            found.append((Interface(name=head[1], is_up=is_up, has_carrier=has_carrier), []))
         elif found and (inet := _INET.fullmatch(line.text)):
             try:
                 interface = ipaddress.ip_interface(f"{inet[1]}/{inet[2]}" if inet[2] else inet[1])
             except ValueError:
-                raise line.not_understood(IP_TOOL, _IP_EXPECTED) from None
+                raise line.not_understood() from None
             length = interface.network.prefixlen
-            addresses[-1].append(InterfaceAddress(inet[1], length, inet[3]))
+            found[-1][1].append(InterfaceAddress(inet[1], length, inet[3]))
         elif not (found and _OTHER.fullmatch(line.text)):
-            raise line.not_understood(IP_TOOL, _IP_EXPECTED)
-    return tuple(replace(i, addresses=tuple(a)) for i, a in zip(found, addresses, strict=True))
+            raise line.not_understood()
+    return tuple(replace(each, addresses=tuple(its)) for each, its in found)
 
 
-SS_TOOL = "ss -Hltnp"
 _SOCKET = re.compile(r"LISTEN\s+[0-9]+\s+[0-9]+\s+(\S+):([0-9]+)\s+\S+:\*(?:\s+users:\((.*)\))?")
 _USER = re.compile(r'\("(.*?)",pid=([0-9]+),fd=[0-9]+\)')
 _SS_EXPECTED = "LISTEN RECV-Q SEND-Q ADDRESS:PORT PEER:* [users:((PROGRAM,pid=N,fd=N))]"
@@ -140,20 +135,20 @@ class Listener(Value, kw_only=True):
 
 def parse_ss(text: str) -> tuple[Listener, ...]:
     """The listeners in the tool's order; there may be none."""
-    return tuple(_listener(line) for line in lines_of(text))
+    return tuple(map(_listener, lines_of(text, "ss -Hltnp", _SS_EXPECTED)))
 
 
 def _listener(line: Line) -> Listener:
-    socket = line.match(_SOCKET, SS_TOOL, _SS_EXPECTED)
+    socket = line.match(_SOCKET)
     user = _USER.match(socket[3] or "")
     # An address with an interface: 127.0.0.53%lo, [fe80::1]%eth0.
     address = socket[1].partition("%")[0].strip("[]")
     try:
         address = "*" if socket[1] == "*" else str(ipaddress.ip_address(address))
     except ValueError:
-        raise line.not_understood(SS_TOOL, _SS_EXPECTED) from None
+        raise line.not_understood() from None
     if int(socket[2]) > _HIGHEST_PORT or (socket[3] and user is None):
-        raise line.not_understood(SS_TOOL, _SS_EXPECTED)
+        raise line.not_understood()
     return Listener(
         address=address,
         port=int(socket[2]),
@@ -163,7 +158,6 @@ def _listener(line: Line) -> Listener:
 
 
 DISK_TOOL = "df -B1 --output=avail,itotal,iavail,target"
-_HEADER = re.compile(r"Avail\s+Inodes\s+IFree\s+Mounted on")
 _ROW = re.compile(r"(-?[0-9]+)\s+(-|[0-9]+)\s+(-|[0-9]+)\s+(/.*)")
 
 
@@ -179,11 +173,10 @@ class FileSystem(Value, kw_only=True):
 def parse_disk(text: str) -> tuple[FileSystem, ...]:
     """One entry for each path of the query, in its order."""
     header, *rows = some_lines(text, DISK_TOOL, "a header")
-    header.match(_HEADER, DISK_TOOL, "Avail, Inodes, IFree, Mounted on")
+    header.match(r"Avail\s+Inodes\s+IFree\s+Mounted on", "Avail, Inodes, IFree, Mounted on")
     if not rows:
-        raise header.not_understood(DISK_TOOL, "a row below the header")
-    expected = "free bytes, inodes, free inodes, mount point"
-    matches = [row.match(_ROW, DISK_TOOL, expected) for row in rows]
+        raise header.not_understood("a row below the header")
+    matches = [row.match(_ROW, "free bytes, inodes, free inodes, mount point") for row in rows]
     return tuple(
         FileSystem(
             mount_point=match[4],
@@ -194,9 +187,7 @@ def parse_disk(text: str) -> tuple[FileSystem, ...]:
     )
 
 
-RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
-RESERVED = "/proc/sys/net/ipv4/ip_local_reserved_ports"
-_RANGE = re.compile(r"([0-9]{1,5})\s+([0-9]{1,5})")
+_PORTS = "/proc/sys/net/ipv4/ip_local_"
 _RESERVED = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
@@ -215,15 +206,17 @@ class KernelPorts(Value):
 
 def parse_kernel_ports(port_range: str, reserved: str) -> KernelPorts:
     """Parses the content of both files."""
-    ends = only_line(port_range, RANGE, "two numbers").match(_RANGE, RANGE, "two numbers")
+    ends = only(some_lines(port_range, f"{_PORTS}port_range", "two numbers"))
+    numbers = ends.match(r"([0-9]{1,5})\s+([0-9]{1,5})")
+    expected = "ports and ranges of ports with commas"
     kept = []
-    for row in lines_of(reserved)[:1]:
+    for row in lines_of(reserved, f"{_PORTS}reserved_ports", expected)[:1]:
         for word in row.text.strip().split(","):
             match = _RESERVED.fullmatch(word)
             if match is None:
-                raise row.not_understood(RESERVED, "ports and ranges of ports with commas")
+                raise row.not_understood()
             kept.append((int(match[1]), int(match[2] or match[1])))
-    return KernelPorts(int(ends[1]), int(ends[2]), tuple(kept))
+    return KernelPorts(int(numbers[1]), int(numbers[2]), tuple(kept))
 
 
 LABELS = ("ascendboot.cluster", "ascendboot.description")

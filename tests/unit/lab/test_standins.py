@@ -328,11 +328,11 @@ def test_the_table_is_drawn_as_recorded(node: Node) -> None:
 
 
 def test_an_npu_works_while_a_rank_has_it(node: Node) -> None:
-    idle = npu_smi.parse_use(understood(node))
+    idle = npu_smi.parse_table(understood(node)).uses
     rank = node.world / "proc/77/environ"
     rank.parent.mkdir(parents=True)
     rank.write_bytes(b"RANK=1\0DEVICE_ID=1\0HOME=/\0")
-    busy = npu_smi.parse_use(understood(node))
+    busy = npu_smi.parse_table(understood(node)).uses
     assert [npu for npu in idle if busy[npu] != idle[npu]] == [1]
     assert (busy[1].utilization_percent or 0) >= 80
     assert (busy[1].temperature_c, busy[1].memory_used_mb) == (58, 41912)
@@ -371,7 +371,7 @@ def test_the_history_of_a_link_counts_its_flaps(
     node.network(link=link, ping="")
     for name, text in marks.items():
         node.mark(name, text)
-    history = hccn_tool.parse_link_stat(of_hccn(node, "link_stat"))
+    history = hccn_tool.parse("link_stat", of_hccn(node, "link_stat"))
     assert (history.ups, history.downs) == counts
     assert [change.is_up for change in history.changes] == changes
     assert all(-2 <= change.seconds_ago < 600 for change in history.changes)
@@ -379,21 +379,21 @@ def test_the_history_of_a_link_counts_its_flaps(
 
 def test_errors_of_the_network_and_of_the_memory_are_counted(node: Node) -> None:
     ecc = ("-t", "ecc", "-i", "3", "-c", "0")
-    packets = hccn_tool.parse_stat(of_hccn(node, "stat"))
+    packets = hccn_tool.parse("stat", of_hccn(node, "stat"))
     memory = npu_smi.parse_ecc(understood(node, *ecc))
     assert {*packets.values(), *memory.values()} == {0}
     node.mark("packet-errors.3", "12")
     node.mark("ecc-errors", "2")
-    assert hccn_tool.parse_stat(of_hccn(node, "stat")) == {**packets, "roce_rx_err_pkt_num": 12}
+    assert hccn_tool.parse("stat", of_hccn(node, "stat")) == {**packets, "roce_rx_err_pkt_num": 12}
     assert npu_smi.parse_ecc(understood(node, *ecc))["HBM Double Bit Error Count"] == 2
 
 
 def test_what_the_tools_report_is_what_the_parsers_read(node: Node) -> None:
-    assert hccn_tool.parse_net_health(of_hccn(node, "net_health")) == "Success"
+    assert hccn_tool.parse("net_health", of_hccn(node, "net_health")) == "Success"
     node.mark("net-health.3")
-    assert hccn_tool.parse_net_health(of_hccn(node, "net_health")) == "Receive timeout"
-    assert hccn_tool.parse_gateway(of_hccn(node, "gateway")) == "198.19.255.254"
-    assert hccn_tool.parse_netdetect(of_hccn(node, "netdetect")) == "198.19.255.254"
+    assert hccn_tool.parse("net_health", of_hccn(node, "net_health")) == "Receive timeout"
+    assert hccn_tool.parse("gateway", of_hccn(node, "gateway")) == "198.19.255.254"
+    assert hccn_tool.parse("netdetect", of_hccn(node, "netdetect")) == "198.19.255.254"
     chip = ("-i", "3", "-c", "0")
     assert re.search(r"HBM Usage Rate\(%\) +: 5\n", understood(node, "-t", "usages", *chip))
     assert re.search(r"Temperature \(C\) +: 48\n", understood(node, "-t", "temp", *chip))
@@ -496,7 +496,7 @@ def test_the_table_of_a3_is_drawn_as_recorded(node: Node) -> None:
 def test_the_fabric_of_a3_is_pinged_at_the_address_inside_it(node: Node) -> None:
     of_product(node, "a3")
     code, out, err = node.hccn("-i", "3", "-vnic", "-g")
-    assert (code, hccn_tool.parse_vnic(out), err) == (0, "198.19.1.103", "")
+    assert (code, hccn_tool.parse("vnic", out), err) == (0, "198.19.1.103", "")
     ping = ("-i", "3", "-hccs_ping", "-g", "address", "198.19.2.103")
     last = "3 packets transmitted, {}% packets loss\n"
     well = "This pkt ping success!\n" * 3 + last.format("3 received, 0.00")
