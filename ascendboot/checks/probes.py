@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 from ascendboot.checks.launchers import needs_openmpi
+from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.derive import devices_of, places_of, product_of
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
-from ascendboot.facts.parsers.base import Section, lines_of
+from ascendboot.facts.parsers.base import Section
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Sections, Unanswered, attempt, value_of
 from ascendboot.hccl.variables import hccl_ports
@@ -209,7 +210,6 @@ def _tcp_probes(
 
 
 _TCP_TIMEOUT_S = 3
-_TOOL = "the script that tries the network"
 _AT_ONCE = 32
 
 
@@ -266,14 +266,14 @@ def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
         ToolError: the script itself did not come to its end.
         NotUnderstoodError: its answer has an unknown form.
     """
-    sections = Sections(result, _TOOL)
+    sections = Sections(result)
     found = attempt("ping from the NPUs", lambda: sections.text("hccn_tool"))
     tcp = {}
-    for line in lines_of(sections.text("tcp"), _TOOL, "NUMBER EXIT_CODE REASON"):
-        match = line.match("([0-9]+) ([0-9]{1,3}) ?(.*)")
-        if int(match[1]) >= len(probes.tcp):
-            raise line.not_understood()
-        tcp[probes.tcp[int(match[1])]] = TcpResult(int(match[2]), match[3].strip())
+    form, expected = "([0-9]+) ([0-9]{1,3}) ?(.*)", "NUMBER EXIT_CODE REASON"
+    for number, code, reason in sections.rows("tcp", form, expected):
+        if int(number) >= len(probes.tcp):
+            raise NotUnderstoodError(sections.script, 1, number, expected)
+        tcp[probes.tcp[int(number)]] = TcpResult(int(code), reason.strip())
     return ProbeResults(
         pings={
             ping: _ping_result(ping, sections[f"ping/{number}"])

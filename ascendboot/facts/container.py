@@ -15,7 +15,6 @@ from ascendboot.templates import script
 from ascendboot.transport.api import HANGS, Result, read_script
 from ascendboot.value import replace
 
-_CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20
 
 ENGINES: Final[Mapping[Engine, tuple[str, ...]]] = {
@@ -56,7 +55,7 @@ def container_query(node: Node) -> dict[str, query.Fact[system.Engines]]:
         purpose=f"look for the container {node.container}",
         timeout_s=5.0 * _LIMIT_S,
     )
-    return {"container": query.Fact(command, _engines)}
+    return {"container": query.of_sections(command, _engines)}
 
 
 def running_query() -> query.Fact[Mapping[str, str]]:
@@ -66,11 +65,10 @@ def running_query() -> query.Fact[Mapping[str, str]]:
         purpose="list the running containers",
         timeout_s=3.0 * _LIMIT_S,
     )
-    return query.Fact(command, _running)
+    return query.of_sections(command, _running)
 
 
-def _running(result: Result) -> Mapping[str, str]:
-    sections = query.Sections(result, _CONTAINER_SCRIPT)
+def _running(sections: query.Sections) -> Mapping[str, str]:
     if refused := [_message(reply) for reply in sections.values() if reply.exit_code]:
         raise ToolError("; ".join(refused))
     lines = [line.split() for reply in sections.values() for line in reply.text.splitlines()]
@@ -93,8 +91,7 @@ def is_foreign(cluster: Cluster, node: Node, answer: query.Answer[system.Engines
     return node.creation is not None and found is not None and found.cluster != cluster.name
 
 
-def _engines(result: Result) -> system.Engines:
-    sections = query.Sections(result, _CONTAINER_SCRIPT)
+def _engines(sections: query.Sections) -> system.Engines:
     names: set[str] = set()
     refused: dict[str, str] = {}
     paths: list[str] = []

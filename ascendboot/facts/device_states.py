@@ -12,7 +12,7 @@ from ascendboot.facts.npus import hccn_tool_answer, npu_smi_output, npu_smi_tabl
 from ascendboot.facts.parsers import hccn_tool, npu_smi
 from ascendboot.model.job import NpuUse
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Transport, read_script
+from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import on_each
 from ascendboot.value import Value
 
@@ -20,7 +20,6 @@ CALL_S: Final = 5
 WITHIN_S: Final = 15
 """After this long a node makes no further call."""
 _ABSENT: Final = "npu-smi info -m does not list this device"
-_SCRIPT: Final = "the script that queries the state of the devices"
 
 
 class DeviceState(Value, kw_only=True):
@@ -88,15 +87,19 @@ def device_state_queries(
     )
 
     def states(sections: query.Sections) -> Mapping[int, DeviceState]:
-        return {id_: _state(sections, id_, questions) for id_ in device_ids}
+        fields = {_FIELDS[question]: question for question in questions}
+        return {
+            id_: DeviceState(**{f: _answer(sections, id_, q) for f, q in fields.items()})
+            for id_ in device_ids
+        }
 
-    parts: dict[str, Callable[[query.Sections], Any]] = {"device_states": states}
+    parts: dict[str, Any] = {"device_states": ("", states)}
     if ILL in questions:
-        parts["words"] = lambda sections: npu_smi_table(sections, "table").health
-        parts["uses"] = lambda sections: npu_smi_table(sections, "table").uses
+        parts["words"] = ("", lambda sections: npu_smi_table(sections, "table").health)
+        parts["uses"] = ("", lambda sections: npu_smi_table(sections, "table").uses)
     if with_killed:
-        parts["killed"] = lambda sections: parse_killed(sections.text("killed"))
-    return {name: _fact(command, parse) for name, parse in parts.items()}
+        parts["killed"] = ("", lambda sections: parse_killed(sections.text("killed")))
+    return query.queries_of(command, parts)
 
 
 def npu_uses(
@@ -107,18 +110,8 @@ def npu_uses(
     return on_each(hosts, lambda name: query.query(hosts[name], facts)["uses"], forks=forks)
 
 
-def _fact(command: Command, parse: Callable[[query.Sections], Any]) -> query.Fact[Any]:
-    return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)))
-
-
-def _state(sections: query.Sections, device_id: int, questions: Sequence[str]) -> DeviceState:
-    """The answers of one device; what the tools of its product cannot report is not queried."""
-    return DeviceState(
-        **{_FIELDS[question]: _answer(sections, device_id, question) for question in questions}
-    )
-
-
 def _answer(sections: query.Sections, device_id: int, question: str) -> query.Answer[Any]:
+    """One answer about a device; what the tools of its product cannot report is not queried."""
     if question == ILL:
         question = "health"
         if f"{device_id}/health" not in sections:
@@ -145,7 +138,7 @@ def parse_killed(text: str) -> tuple[Killed, ...]:
     """The processes in lines of dmesg, below the uptime in seconds; the newest last, each once."""
     uptime, *lines = text.rstrip("\n").split("\n")
     if not re.fullmatch(r"[0-9]{1,12}\.[0-9]+", uptime):
-        raise NotUnderstoodError(_SCRIPT, 1, uptime, "the uptime in seconds")
+        raise NotUnderstoodError("dmesg", 1, uptime, "the uptime in seconds")
     found: dict[int, Killed] = {}
     for number, line in enumerate(filter(None, lines), 2):
         match = _KILLED.fullmatch(line)

@@ -11,14 +11,7 @@ from ascendboot.facts.container import code_queries, container_query
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
-from ascendboot.facts.parsers.system import (
-    Engines,
-    FileSystem,
-    Interface,
-    KernelPorts,
-    Listener,
-    System,
-)
+from ascendboot.facts.parsers.base import only, some_lines
 from ascendboot.facts.query import (
     NOT_QUERIED,
     Answer,
@@ -27,18 +20,17 @@ from ascendboot.facts.query import (
     Fact,
     Sections,
     Unanswered,
+    of_sections,
     value_of,
 )
 from ascendboot.hccl.profiles import profile_paths
 from ascendboot.model.cluster import Cluster, Device, Node
 from ascendboot.model.files import CodeTree
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Result, read_script
+from ascendboot.transport.api import Command, read_script
 from ascendboot.value import Value, replace
 
 T = TypeVar("T")
-
-_ENVIRONMENT_SCRIPT = "the script that queries the environment of ranks"
 
 MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
 """Device nodes that every NPU needs besides its own."""
@@ -47,7 +39,6 @@ MOST_SHOWN = 200
 _DEVICE = re.compile(r"davinci([0-9]{1,3})")
 _IDS = re.compile(r"(?:npu-)?(?:Ascend910-)?([0-9]{1,3})(?:-([0-9]{1,3}))?")
 _LIMIT = re.compile(r"[0-9]{1,20}")
-_FILE_SYSTEM = re.compile(r"[A-Za-z0-9_/ ().-]{1,60}")
 
 SINGLE_COPY = script("single-copy.py")
 SURROUNDINGS = script("facts-environment.sh")
@@ -88,11 +79,9 @@ class NodeFacts(Value, kw_only=True):
     """The answers of one node; `NOT_QUERIED` if there was no query."""
 
     node: str
-    host: Answer[System] = NOT_QUERIED
+    host: Answer[system.System] = NOT_QUERIED
     """The host side and our user on it."""
-    container: Answer[Engines] = NOT_QUERIED
-    system: Answer[System] = NOT_QUERIED
-    """The workload side and our user on it."""
+    container: Answer[system.Engines] = NOT_QUERIED
     machine: Answer[str] = NOT_QUERIED
     """Boot id and network namespace: equal only if two names lead to one machine."""
     work_machine: Answer[str] = NOT_QUERIED
@@ -103,7 +92,7 @@ class NodeFacts(Value, kw_only=True):
     confinement: Answer[Confinement] = NOT_QUERIED
     """Only for a node with a container."""
     clock: Answer[Clock] = NOT_QUERIED
-    interfaces: Answer[tuple[Interface, ...]] = NOT_QUERIED
+    interfaces: Answer[tuple[system.Interface, ...]] = NOT_QUERIED
     npus: Answer[npu_smi.NpuMap] = NOT_QUERIED
     npu_processes: Answer[tuple[npu_smi.NpuProcess, ...]] = NOT_QUERIED
     health: Answer[Mapping[int, str]] = NOT_QUERIED
@@ -123,20 +112,22 @@ class NodeFacts(Value, kw_only=True):
     """The addresses in the file by physical id."""
     neighbours: Answer[Mapping[int, Answer[hccn_tool.LldpNeighbour]]] = NOT_QUERIED
     """The LLDP neighbour of each used device; only with `topology.leaves: lldp`."""
-    listeners: Answer[tuple[Listener, ...]] = NOT_QUERIED
-    kernel_ports: Answer[KernelPorts] = NOT_QUERIED
+    listeners: Answer[tuple[system.Listener, ...]] = NOT_QUERIED
+    kernel_ports: Answer[system.KernelPorts] = NOT_QUERIED
     sshd: Answer[software.Sshd] = NOT_QUERIED
     openmpi: Answer[software.Program] = NOT_QUERIED
     python: Answer[software.Program] = NOT_QUERIED
     ssh: Answer[software.Program] = NOT_QUERIED
     horovod: Answer[software.Horovod] = NOT_QUERIED
     torch: Answer[software.Torch] = NOT_QUERIED
-    disk: Answer[tuple[FileSystem, FileSystem]] = NOT_QUERIED
+    disk: Answer[tuple[system.FileSystem, ...]] = NOT_QUERIED
     """The file systems of the cluster's folder and of /tmp."""
     place: Answer[str] = NOT_QUERIED
     """The kind of file system of the cluster's folder, if our user can write in it."""
     code_tree: Answer[CodeTree] = NOT_QUERIED
     """The files below the code's path; with `code.source`, only those of the source."""
+    system: Answer[system.System] = NOT_QUERIED
+    """The workload side and our user on it."""
 
     @classmethod
     def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
@@ -145,7 +136,6 @@ class NodeFacts(Value, kw_only=True):
         return cls(node=node, **known)
 
 
-_SCRIPT = "the script that queries the node"
 _SYSTEM = read_script(script("facts-system.sh"), purpose="look at the system")
 _SERVICES = read_script(script("facts-services.sh"), purpose="look at the services")
 LAUNCHERS = script("facts-launchers.sh")
@@ -160,7 +150,7 @@ def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the host side, by the names of NodeFacts' fields."""
     ports = ("port_range", "reserved_ports")
-    sshd = Fact(_SERVICES, _sshd, "find the OpenSSH server")
+    sshd = of_sections(_SERVICES, _sshd, "find the OpenSSH server")
     return {
         "host": _fact(_SYSTEM, "read the names of the system", system.parse_system, *_NAMES),
         "machine": _fact(_SYSTEM, "identify the machine", system.parse_machine, *_MACHINE),
@@ -193,14 +183,14 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         ),
         "python": _program_fact(work, f"find {cluster.python}{place}", "python", python),
         "openmpi": _program_fact(work, f"find Open MPI{place}", "mpirun", openmpi),
-        "disk": _fact(work, f"measure the free disk space{place}", _disk, "disk"),
+        "disk": _fact(work, f"measure the free disk space{place}", system.parse_disk, "disk"),
         "place": _fact(work, f"use the cluster's folder{place}", _place, "place"),
         **code_queries(cluster),
         **launcher_queries(cluster, node),
         **environment_query(node, "" if cluster.launcher == "torchrun" else cluster.python),
     }
     if not cluster.serves_from_host(node):
-        facts["sshd"] = Fact(_SERVICES, _sshd, f"find the OpenSSH server{place}")
+        facts["sshd"] = of_sections(_SERVICES, _sshd, f"find the OpenSSH server{place}")
     if node.container is not None:
         purpose = f"identify the network{place}"
         facts["work_machine"] = _fact(_SYSTEM, purpose, system.parse_machine, *_MACHINE)
@@ -228,7 +218,7 @@ def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     torch = _fact(command, "find torch", software.parse_torch, "torch")
     return {
         "ssh": _program_fact(command, "find ssh", "ssh", software.parse_sshd_version),
-        "horovod": Fact(command, _horovod, "find Horovod"),
+        "horovod": of_sections(command, _horovod, "find Horovod"),
         **({"torch": torch} if cluster.is_for_torch else {}),
     }
 
@@ -239,12 +229,7 @@ _MACHINE = ("boot_id", "namespace")
 
 def _fact(command: Command, purpose: str, parse: Callable[..., T], *names: str) -> Fact[T]:
     """A query whose answer is in these sections; `parse` gets their texts."""
-
-    def parse_result(result: Result) -> T:
-        sections = Sections(result, _SCRIPT)
-        return parse(*(sections.text(name) for name in names))
-
-    return Fact(command, parse_result, purpose)
+    return of_sections(command, lambda sections: parse(*map(sections.text, names)), purpose)
 
 
 def _program_fact(
@@ -258,8 +243,7 @@ def _program_fact(
     return _fact(command, purpose, parse, name, f"{name}_version")
 
 
-def _horovod(result: Result) -> software.Horovod:
-    sections = Sections(result, _SCRIPT)
+def _horovod(sections: Sections) -> software.Horovod:
     path = system.parse_path(sections.text("horovodrun"), "path of horovodrun")
     version = software.parse_horovod_version(sections.text("horovod_version"))
     if "horovod_build" not in sections:
@@ -267,32 +251,16 @@ def _horovod(result: Result) -> software.Horovod:
     return software.Horovod(path, version, software.parse_has_mpi(sections.text("horovod_build")))
 
 
-def _sshd(result: Result) -> software.Sshd:
-    sections = Sections(result, _SCRIPT)
+def _sshd(sections: Sections) -> software.Sshd:
     path = system.parse_path(sections.text("sshd"), "path of sshd")
     # The call fails on a server before 9.2: an unknown option.
-    version = sections.get("sshd_version")
-    if version is None:
-        raise NotUnderstoodError(_SCRIPT, len(sections), "", "a section sshd_version")
-    return software.Sshd(
-        path,
-        software.parse_sshd_version(version.text),
-        accepts_login=sections.text("account") != "locked",
-    )
+    version = software.parse_sshd_version(sections["sshd_version"].text)
+    return software.Sshd(path, version, accepts_login=sections.text("account") != "locked")
 
 
 def _place(text: str) -> str:
-    if match := _FILE_SYSTEM.fullmatch(text.strip()):
-        return match[0]
-    raise NotUnderstoodError("stat -f -c %T", 1, text, "the kind of a file system")
-
-
-def _disk(text: str) -> tuple[FileSystem, FileSystem]:
-    match system.parse_disk(text):
-        case (base, tmp):
-            return base, tmp
-        case found:
-            raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "two rows")
+    lines = some_lines(text, "stat -f -c %T", "the kind of a file system")
+    return only(lines).match(r"[A-Za-z0-9_/ ().-]{1,60}")[0]
 
 
 def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnvironment]]:
@@ -301,15 +269,14 @@ def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnviro
     query = read_script(SURROUNDINGS, *words, purpose="query the environment of ranks")
     place = f" in the container {node.container}" if node.container else ""
     purpose = f"read the devices and limits of ranks{place}"
-    return {"surroundings": Fact(query, _surroundings, purpose)}
+    return {"surroundings": of_sections(query, _surroundings, purpose)}
 
 
-def _surroundings(result: Result) -> NodeEnvironment:
-    sections = Sections(result, _ENVIRONMENT_SCRIPT)
+def _surroundings(sections: Sections) -> NodeEnvironment:
     memlock = sections.text("memlock").strip()
     visible = sections.text("visible").strip()
     if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
-        raise NotUnderstoodError(_ENVIRONMENT_SCRIPT, 1, memlock, "a number of KiB or unlimited")
+        raise NotUnderstoodError("ulimit -l", 1, memlock, "a number of KiB or unlimited")
     return NodeEnvironment(
         single_copy=sections.text("single_copy").strip().partition("refused ")[2][:MOST_SHOWN],
         device_nodes=frozenset(sections.text("device_nodes").split()),
@@ -325,11 +292,10 @@ def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
         return {}
     purpose = "read what SELinux and AppArmor refused"
     command = read_script(CONFINEMENT, purpose=purpose, timeout_s=20.0)
-    return {"confinement": Fact(command, _confinement)}
+    return {"confinement": of_sections(command, _confinement)}
 
 
-def _confinement(result: Result) -> Confinement:
-    sections = Sections(result, _ENVIRONMENT_SCRIPT)
+def _confinement(sections: Sections) -> Confinement:
     denials = sections.text("denials").split("\n")
     enforcing = sections.text("enforcing").strip() == "1"
     return Confinement(enforcing, tuple(line for line in denials if line.strip()))

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
+from ascendboot.errors import ToolError, excerpt
 from ascendboot.facts import query
 from ascendboot.facts.parsers import hccn_tool, npu_smi
 from ascendboot.facts.parsers.base import Section, ToolBusyError, ToolSilentError, around
 from ascendboot.model.cluster import Node
 from ascendboot.templates import script
-from ascendboot.transport.api import HANGS, Command, read_script
+from ascendboot.transport.api import HANGS, read_script
 from ascendboot.value import Value
 
 T = TypeVar("T")
@@ -40,11 +40,6 @@ _ENOUGH_S = 150
 _TEXT = script("facts-npus.sh", left=10 * _RETRIES_FOR_S, enough=_ENOUGH_S, call_s=CALL_TIMEOUT_S)
 
 
-def _command(*words: str) -> Command:
-    return read_script(_TEXT, *words, purpose="query the NPUs", timeout_s=200.0)
-
-
-_SCRIPT = "the script that queries the NPUs"
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 
 
@@ -104,54 +99,44 @@ def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[st
     """
     used = tuple(str(device.device_id) for device in node.devices) if node else ()
     ports = node.npu_ports if node else {}
-    command = _command(*(("ports",) if ports else ()), *(("lldp", *used) if with_lldp else ()))
+    words = (*(("ports",) if ports else ()), *(("lldp", *used) if with_lldp else ()))
+    command = read_script(_TEXT, *words, purpose="query the NPUs", timeout_s=200.0)
 
-    def fact(parse: Callable[[query.Sections], T], purpose: str) -> query.Fact[T]:
-        return query.Fact(command, lambda result: parse(query.Sections(result, _SCRIPT)), purpose)
+    def of_table(part: Callable[[npu_smi.NpuTable], Any]) -> Callable[[query.Sections], Any]:
+        return lambda sections: part(npu_smi_table(sections, "table"))
 
-    def of_table(part: Callable[[npu_smi.NpuTable], T], purpose: str) -> query.Fact[T]:
-        return fact(lambda sections: part(npu_smi_table(sections, "table")), purpose)
-
-    neighbours = {"neighbours": fact(_neighbours, "read the LLDP neighbours of the NPUs")}
-    of_ports = {"ports": fact(partial(_ports, ports), "read the network ports of the NPUs")}
-    return {
-        "npus": fact(_npus, "list the NPUs"),
-        "health": of_table(lambda table: table.health, "read the health of the NPUs"),
-        "free_memory": of_table(
-            lambda table: table.free_memory, "read the free memory of the NPUs"
+    parts: dict[str, Any] = {
+        "npus": ("list the NPUs", _npus),
+        "health": ("read the health of the NPUs", of_table(lambda table: table.health)),
+        "free_memory": (
+            "read the free memory of the NPUs",
+            of_table(lambda table: table.free_memory),
         ),
-        "npu_processes": of_table(lambda table: table.processes, "list the processes on the NPUs"),
-        "super_pods": fact(_super_pods, "read the super pods"),
-        "unknown_lines": fact(_unknown_lines, "read the tools' lines"),
-        "root_info": fact(_root_info, f"read {ROOT_INFO}"),
-        "device_networks": fact(_device_networks, "read the network of the devices"),
-        **(neighbours if with_lldp else {}),
-        **(of_ports if ports else {}),
+        "npu_processes": (
+            "list the processes on the NPUs",
+            of_table(lambda table: table.processes),
+        ),
+        "super_pods": ("read the super pods", _super_pods),
+        "unknown_lines": ("read the tools' lines", _unknown_lines),
+        "root_info": (f"read {ROOT_INFO}", _root_info),
+        "device_networks": ("read the network of the devices", _device_networks),
     }
+    if with_lldp:
+        parts["neighbours"] = ("read the LLDP neighbours of the NPUs", _neighbours)
+    if ports:
+        parts["ports"] = ("read the network ports of the NPUs", partial(_ports, ports))
+    return query.queries_of(command, parts)
 
 
 def npu_smi_output(sections: query.Sections, name: str, tool: str) -> str:
-    """The output of one call of npu-smi.
-
-    Raises:
-        ToolError: npu-smi reported a failure, or did not run.
-        NotUnderstoodError: the section is missing.
-    """
+    """The output of one call of npu-smi; a ToolError if it reported a failure or did not run."""
     if name in sections:
         npu_smi.refuse_failure(sections[name].text, tool)
     return sections.text(name)
 
 
-def hccn_tool_output(section: Section | None, tool: str, call_s: int = CALL_TIMEOUT_S) -> str:
-    """The output of one call of hccn_tool, including failures that its parser knows.
-
-    Raises:
-        ToolError: there was no answer.
-        ToolBusyError: it was busy all the time.
-        NotUnderstoodError: the script did not call it.
-    """
-    if section is None:
-        raise NotUnderstoodError(_SCRIPT, 1, "", f"the output of {tool}")
+def hccn_tool_output(section: Section, tool: str, call_s: int = CALL_TIMEOUT_S) -> str:
+    """The output of one call of hccn_tool, also a failure that its parser knows; or a ToolError."""
     _refuse_timeout(section, tool, call_s)
     if section.exit_code and not section.content.strip():
         raise ToolError(f"{tool} exited {section.exit_code} and printed nothing")
@@ -176,12 +161,12 @@ def hccn_tool_answer(
     """
     purpose = hccn_tool.QUERIES[what].purpose
     tool = f"hccn_tool -i {device_id} -{what} -g"
-    section = sections.get(f"{device_id}/{what}")
+    name = f"{device_id}/{what}"
 
     def answer() -> Any:  # noqa: ANN401 - whatever the parser returns
-        if section is None and "hccn_tool" in sections:
+        if name not in sections and "hccn_tool" in sections:
             sections.text("hccn_tool")  # It raises the error if the tool is missing.
-        return hccn_tool.parse(what, hccn_tool_output(section, tool, call_s), tool)
+        return hccn_tool.parse(what, hccn_tool_output(sections[name], tool, call_s), tool)
 
     return query.attempt(f"{purpose} of device {device_id}", answer)
 
@@ -218,18 +203,15 @@ def _super_pods(
     sections: query.Sections,
 ) -> Mapping[int, query.Answer[npu_smi.SuperPodPlace | None]]:
     def place(section: Section) -> npu_smi.SuperPodPlace | None:
-        npu_smi.refuse_failure(section.text, npu_smi.SPOD_TOOL)
         _refuse_timeout(section, npu_smi.SPOD_TOOL)
         # npu-smi exits with an error if it does not support the query.
         return npu_smi.parse_spod_info(section.text)
 
-    places = {}
-    for name, section in sections.items():
-        id_, _, what = name.partition("/")
-        if what == "spod":
-            purpose = f"read the super pod of device {id_}"
-            places[int(id_)] = query.attempt(purpose, partial(place, section))
-    return places
+    sections_of = {n.partition("/")[0]: s for n, s in sections.items() if n.endswith("/spod")}
+    return {
+        int(id_): query.attempt(f"read the super pod of device {id_}", partial(place, section))
+        for id_, section in sections_of.items()
+    }
 
 
 def _root_info(sections: query.Sections) -> RootInfo | None:
@@ -287,13 +269,8 @@ def _device_networks(sections: query.Sections) -> tuple[DeviceNetwork, ...]:
 
 
 def _device_network(device_id: int, sections: query.Sections) -> DeviceNetwork:
-    addresses, link_up, tls_enabled, vnic = (
-        hccn_tool_answer(sections, device_id, what) for what in ("ip", "link", "tls", "vnic")
-    )
-    return DeviceNetwork(
-        device_id=device_id,
-        addresses=addresses,
-        link_up=link_up,
-        tls_enabled=tls_enabled,
-        vnic=vnic if f"{device_id}/vnic" in sections else query.NOT_QUERIED,
-    )
+    asked = {"addresses": "ip", "link_up": "link", "tls_enabled": "tls"}
+    if f"{device_id}/vnic" in sections:
+        asked["vnic"] = "vnic"
+    answers = {name: hccn_tool_answer(sections, device_id, what) for name, what in asked.items()}
+    return DeviceNetwork(device_id=device_id, **answers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -52,10 +53,7 @@ _KINDS: dict[type[Exception], Lack] = {
 
 
 class Fact(Value, Generic[T]):
-    """A query: a command that reads, and the parser of its result.
-
-    The errors that `attempt` knows become an Unanswered.
-    """
+    """A query: a command that reads, and the parser of its result."""
 
     command: Command
     parse: Callable[[Result], T]
@@ -83,27 +81,18 @@ def value_of(answer: Answer[T]) -> T | None:
 
 
 class Sections(dict[str, base.Section]):
-    """The sections in the output of a script; `script` stands for it in messages.
+    """The sections in the output of a script that succeeded; a missing one is not understood."""
 
-    Raises:
-        ToolError: the script itself failed.
-        NotUnderstoodError: the frame is broken.
-    """
-
-    def __init__(self, result: Result, script: str) -> None:
+    def __init__(self, result: Result) -> None:
+        self.script = f"the script to {result.command.purpose}"
         output_of(result)
-        super().__init__(base.split(result.stdout, script))
-        self.script = script
+        super().__init__(base.split(result.stdout, self.script))
+
+    def __missing__(self, name: str) -> base.Section:
+        raise NotUnderstoodError(self.script, len(self), name, f"a section {name}")
 
     def text(self, name: str) -> str:
-        """The text of one section.
-
-        Raises:
-            ToolMissingError, ToolError: its program failed.
-            NotUnderstoodError: there is no such section.
-        """
-        if name not in self:
-            raise NotUnderstoodError(self.script, len(self), name, f"a section {name}")
+        """The text of one section; a ToolError if its program failed."""
         section = self[name]
         if section.exit_code == 0:
             return section.text
@@ -115,17 +104,36 @@ class Sections(dict[str, base.Section]):
             raise base.ToolSilentError(f"it gave no answer in time; {HANGS}")
         raise ToolError(message)
 
+    def rows(self, name: str, form: str, expected: str) -> list[tuple[Any, ...]]:
+        """The groups of `form` in each line of a section, "" where one took no part."""
+        rows = []
+        for line in base.lines_of(self.text(name), self.script, expected):
+            match = re.fullmatch(form, line.text)
+            if match is None:
+                raise line.not_understood()
+            rows.append(match.groups(""))
+        return rows
+
 
 def output_of(result: Result) -> str:
-    """The output of a command that succeeded.
-
-    Raises:
-        ToolMissingError: there is no such program (exit code 127).
-        ToolError: it failed in another way.
-    """
+    """The output of a command that succeeded; else a ToolError."""
     if result.as_expected:
         return result.text
     raise (base.ToolMissingError if result.exit_code == _NOT_FOUND else ToolError)(result.outcome())
+
+
+def of_sections(command: Command, parse: Callable[[Sections], T], purpose: str = "") -> Fact[T]:
+    """A query whose answer is in sections of the command's output."""
+    return Fact(command, lambda result: parse(Sections(result)), purpose)
+
+
+Parts: TypeAlias = Mapping[str, tuple[str, Callable[[Sections], Any]]]
+"""Queries by name, each with its purpose and the parser of its sections."""
+
+
+def queries_of(command: Command, parts: Parts) -> dict[str, Fact[Any]]:
+    """Queries that share one run of a command."""
+    return {name: of_sections(command, parse, what) for name, (what, parse) in parts.items()}
 
 
 def answer_to(fact: Fact[T], result: Result) -> Answer[T]:
@@ -147,11 +155,7 @@ def query(
     """Runs all queries on a node in one execution; maps the name of each to its answer.
 
     Facts that share a command share its one run. The answers always include `clock` (a `Clock`):
-    the script reads the clock first and last.
-
-    Raises:
-        UnreachableError: the connection broke.
-        CommandError: the reply as a whole is broken.
+    the script reads the clock first and last. A NodeError if the connection or the reply broke.
     """
     commands = tuple(dict.fromkeys(fact.command for fact in facts.values()))
     before = now()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -14,13 +13,21 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts import npus
 from ascendboot.facts.node_facts import NodeEnvironment, environment_query
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Fact, Sections, Unanswered
+from ascendboot.facts.query import (
+    NOT_QUERIED,
+    Answer,
+    Answered,
+    Fact,
+    Sections,
+    Unanswered,
+    queries_of,
+)
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.setup.record import SetupRecord
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, read_script
+from ascendboot.transport.api import read_script
 from ascendboot.value import Value, field
 
 _MOST_PORTS = 1024
@@ -127,8 +134,6 @@ WORK: Final = script("readiness-work.sh")
 HOST: Final = script("readiness-host.sh", left=5, enough=20, call_s=npus.CALL_TIMEOUT_S)
 """A busy tool gets half a second: the job waits, too."""
 
-_SCRIPT = "the script that looks at what the job needs"
-
 
 class Packages(Value):
     """Packages of the job's interpreter, and those that the script imports."""
@@ -223,17 +228,6 @@ class NodeProbe(Value, kw_only=True):
         return cls(**{name: answers[name] for name in cls.__struct_fields__ if name in answers})
 
 
-def _facts(
-    command: Command, parts: Mapping[str, tuple[str, Callable[[Sections], Any]]]
-) -> dict[str, Fact[Any]]:
-    """Facts that share one run of a script; each has a purpose and a parser of its sections."""
-
-    def fact(purpose: str, parse: Callable[[Sections], Any]) -> Fact[Any]:
-        return Fact(command, lambda result: parse(Sections(result, _SCRIPT)), purpose)
-
-    return {name: fact(*part) for name, part in parts.items()}
-
-
 def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the workload side; all share one run of one script."""
     with_ports = job.makes("ports")
@@ -250,12 +244,12 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
         purpose="look at what the job needs",
         timeout_s=30.0 + 6.0 * len(data),
     )
-    parts: dict[str, tuple[str, Callable[[Sections], Any]]] = {
-        "lacks": ("look for programs", lambda sections: tuple(_lines(sections, "lacks"))),
+    parts: dict[str, Any] = {
+        "lacks": ("look for programs", lambda sections: tuple(sections.text("lacks").splitlines())),
         "opening": ("see how the script begins", lambda sections: sections.text("opening").strip()),
         "jobs": ("look for jobs", _jobs),
         "listeners": ("see who has the ports", _listeners),
-        "disk": ("measure the free disk space", _disk),
+        "disk": ("measure the free disk space", lambda s: system.parse_disk(s.text("disk"))[0]),
     }
     if with_versions:
         parts["packages"] = (f"list the packages of {job.python}", _packages)
@@ -263,11 +257,11 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
         states = "(absent|unreadable|silent) (.*)"
         parts["data"] = (
             "look for the data",
-            lambda sections: tuple(_rows(sections, "data", states, "a path and how it is")),
+            lambda sections: tuple(sections.rows("data", states, "a path and how it is")),
         )
     # Only containers hide devices.
     devices = environment_query(node) if node.container and job.makes("devices") else {}
-    return {**_facts(command, parts), **devices}
+    return {**queries_of(command, parts), **devices}
 
 
 def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
@@ -282,7 +276,7 @@ def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     pods = "pods" if job.crosses_pods else ""
     words = (users, " ".join(tools), " ".join(map(str, linked)), pods, *pairs)
     command = read_script(HOST, *words, purpose="look at the devices", timeout_s=60.0, aside=True)
-    parts: dict[str, tuple[str, Callable[[Sections], Any]]] = {}
+    parts: dict[str, Any] = {}
     if users:
         parts["holders"] = ("see who uses the devices", _holders)
         parts["present"] = ("see which devices there are", lambda s: tuple(_table(s).devices))
@@ -291,32 +285,17 @@ def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
         parts["device_ips"] = ("read the addresses of the devices", _device_ips)
     if tools:
         parts["ports"] = ("read links and TLS switches of the devices", _ports)
-    return _facts(command, parts)
-
-
-def _lines(sections: Sections, name: str) -> list[str]:
-    return [line for line in sections.text(name).split("\n") if line]
-
-
-def _rows(sections: Sections, name: str, pattern: str, form: str) -> list[tuple[Any, ...]]:
-    """The groups of every line of a section, "" where one took no part; `form` for messages."""
-    rows = []
-    for number, line in enumerate(_lines(sections, name), 1):
-        match = re.fullmatch(pattern, line)
-        if match is None:
-            raise NotUnderstoodError(_SCRIPT, number, line, form)
-        rows.append(match.groups(""))
-    return rows
+    return queries_of(command, parts)
 
 
 def _packages(sections: Sections) -> Packages:
     """The versions that the interpreter reported."""
-    rows = _rows(sections, "packages", "([^ ]+) ([^ ]+)", "a package and its version")
+    rows = sections.rows("packages", "([^ ]+) ([^ ]+)", "a package and its version")
     printed: dict[str, list[str]] = grouped(rows)
     spawns = bool(printed.pop("spawns", []))
     (python, *more), used, lacks = (printed.pop(kind, [""]) for kind in ("python", "uses", "lacks"))
     if more or not python:
-        raise NotUnderstoodError(_SCRIPT, 1, "", "one version of Python")
+        raise NotUnderstoodError(sections.script, 1, "", "one version of Python")
     versions = {name: found[-1] for name, found in printed.items()}
     return Packages(python, versions, frozenset(filter(None, used)), "".join(lacks), spawns)
 
@@ -324,7 +303,7 @@ def _packages(sections: Sections) -> Packages:
 def _jobs(sections: Sections) -> Jobs:
     """Processes and folders of jobs."""
     kinds = "(?:process ([0-9]{1,10})|folder (runs|gone|none)) ([^ ]*) (.*)"
-    rows = _rows(sections, "jobs", kinds, "a process or a folder of a job")
+    rows = sections.rows("jobs", kinds, "a process or a folder of a job")
     return Jobs(
         tuple(JobProcess(int(pid), job_id, command) for pid, _, job_id, command in rows if pid),
         tuple(JobFolder(job_id, state, path) for _, state, job_id, path in rows if state),
@@ -338,14 +317,6 @@ def _listeners(sections: Sections) -> tuple[system.Listener, ...]:
     return tuple(listener for listener in found if str(listener.pid) != sshd)
 
 
-def _disk(sections: Sections) -> system.FileSystem:
-    """The file system on which the job's folder will be."""
-    found = system.parse_disk(sections.text("disk"))
-    if len(found) != 1:
-        raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "one row")
-    return found[0]
-
-
 def _table(sections: Sections) -> npu_smi.NpuTable:
     return npus.npu_smi_table(sections, "processes")
 
@@ -354,7 +325,7 @@ def _holders(sections: Sections) -> tuple[Holder, ...]:
     """The processes that use devices."""
     users = _table(sections).processes
     devices = grouped((process.pid, process.device_id) for process in users)
-    rows = _rows(sections, "holders", "([0-9]{1,10}) ([^ ]*) (.*)", "pid, job and command")
+    rows = sections.rows("holders", "([0-9]{1,10}) ([^ ]*) (.*)", "pid, job and command")
     seen = {int(pid): ("" if job_id == "-" else job_id, command) for pid, job_id, command in rows}
     return tuple(
         Holder(pid, tuple(sorted(ids)), *seen.get(pid, ("", ""))) for pid, ids in devices.items()

@@ -12,19 +12,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from ascendboot.errors import NotUnderstoodError, excerpt
-from ascendboot.facts.query import Fact, Sections
+from ascendboot.errors import excerpt
+from ascendboot.facts.query import Fact, Sections, of_sections
 from ascendboot.model.cluster import CheckpointKind, CheckpointRules
 from ascendboot.model.names import counted, fold
 from ascendboot.templates import script
-from ascendboot.transport.api import Result, read_script
+from ascendboot.transport.api import read_script
 from ascendboot.value import Value, field
 
 SCRIPT: Final = script("supervise-checkpoints.sh")
 MOST_ENTRIES = 10_000
 """How many entries of a folder the script lists."""
-_SCRIPT = "the script that lists checkpoints"
-_ENTRY = re.compile(r"([a-zA-Z]) ([0-9]+) (-?[0-9]+(?:\.[0-9]+)?) \./(.+)")
+_ENTRY = r"([a-zA-Z]) ([0-9]+) (-?[0-9]+(?:\.[0-9]+)?) \./(.+)"
 _MOST_NOTES = 3
 
 
@@ -111,35 +110,26 @@ def checkpoint_query(rules: CheckpointRules) -> Fact[Listing]:
     command = read_script(
         SCRIPT, rules.kind, rules.dir, purpose="list the checkpoints", timeout_s=20.0
     )
-    return Fact(command, parse_listing)
+    return of_sections(command, parse_listing)
 
 
-def parse_listing(result: Result) -> Listing:
+def parse_listing(sections: Sections) -> Listing:
     """The listing that the script printed.
 
     Raises:
         ToolError: the folder cannot be read, or its file server does not answer.
         NotUnderstoodError: the output has another form.
     """
-    sections = Sections(result, _SCRIPT)
     if sections.text("folder") == "absent":
         return Listing()
-    lines = [line for line in sections.text("files").split("\n") if line]
+    rows = sections.rows("files", _ENTRY, "type, size, time and path of an entry")
     named = {name.partition("/")[2]: s for name, s in sections.items() if name.startswith("marker")}
     return Listing(
-        tuple(_entry(number, line) for number, line in enumerate(lines, 1)),
+        tuple(Entry(path, kind == "d", int(n), float(at)) for kind, n, at, path in rows),
         {name: section.text for name, section in named.items() if section.exit_code == 0},
         {name: section.text for name, section in named.items() if section.exit_code},
         sections.text("state") == "cut",
     )
-
-
-def _entry(number: int, line: str) -> Entry:
-    match = _ENTRY.fullmatch(line)
-    if match is None:
-        raise NotUnderstoodError(_SCRIPT, number, line, "type, size, time and path of an entry")
-    kind, size, modified, path = match.groups()
-    return Entry(path, kind == "d", int(size), float(modified))
 
 
 def newest(

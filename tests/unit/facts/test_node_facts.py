@@ -148,7 +148,6 @@ def test_horovod_is_queried_with_the_paths_of_the_profile(here: Here, tmp_path: 
 
 
 SSHD = {"sshd": (0, "/usr/sbin/sshd"), "sshd_version": (1, "OpenSSH_9.2p1")}
-ONE_DISK = "Avail Inodes IFree Mounted on\n1 1 1 /\n"
 TWO_DISKS = (
     FileSystem(mount_point="/", free_bytes=7, free_inodes=8),
     FileSystem(mount_point="/data", free_bytes=5, free_inodes=None),
@@ -183,7 +182,6 @@ def test_answers_of_the_scripts_are_parsed(
         ("place", {"place": (1, "is full")}, "failed", "use the cluster's folder: is full"),
         ("sshd", {"sshd": SSHD["sshd"]}, "not-understood", "expected a section sshd_version"),
         ("place", {"place": (0, "nfs\x1b")}, "not-understood", "the kind of a file system"),
-        ("disk", {"disk": (0, ONE_DISK)}, "not-understood", "expected two rows"),
         (
             *("python", {"python": (0, "bin/python3"), "python_version": (0, "Python 3.7.5")}),
             *("not-understood", 'path of python: line 1 not understood: "bin/python3"'),

@@ -343,8 +343,8 @@ def test_a_missing_answer_of_a_device_is_not_understood() -> None:
     networks = value(answer_to(npu_queries()["device_networks"], Answer(stdout).to(COMMAND)))
     assert networks[0].link_up == Unanswered(
         "not-understood",
-        "could not read the link of device 3: the script that queries the NPUs: line 1 "
-        'not understood: ""; expected the output of hccn_tool -i 3 -link -g',
+        "could not read the link of device 3: the script to query the NPUs: line 2 "
+        'not understood: "3/link"; expected a section 3/link',
     )
 
 

@@ -117,7 +117,7 @@ def test_a_fact_may_have_its_own_purpose() -> None:
 
 def test_sections_of_a_failed_script_are_refused() -> None:
     with pytest.raises(ToolError, match=r"^whoami exited 1: killed$"):
-        Sections(Answer(framed({}), "killed", exit_code=1).to(WHO), "script")
+        Sections(Answer(framed({}), "killed", exit_code=1).to(WHO))
 
 
 PARTS = {
@@ -127,8 +127,10 @@ PARTS = {
     "mute": (3, b""),
     "bad": (1, b"first\nlast words\n"),
 }
-NO_SECTION = 'script: line 5 not understood: "lost"; expected a section lost'
-SECTIONS = Sections(Answer(framed(PARTS)).to(WHO), "script")
+NO_SECTION = (
+    'the script to find out who we are: line 5 not understood: "lost"; expected a section lost'
+)
+SECTIONS = Sections(Answer(framed(PARTS)).to(WHO))
 
 
 @pytest.mark.parametrize(
