@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ascendboot.cli.session import NodesUnreachableError
+from ascendboot.cli.setup import addresses_of, left_nodes, nodes_set_up
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import InventoryError, UnreachableError, UsageError, excerpt
@@ -28,6 +29,7 @@ from ascendboot.inventory.yaml import FOLDER
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import write_atomically
 from ascendboot.model.names import counted, fold
+from ascendboot.state import State
 from ascendboot.transport.pool import results_and_errors
 from ascendboot.value import Struct, asdict, field
 
@@ -107,7 +109,7 @@ def init(
         raise UsageError("init: names no host; write init HOST, or init --from FILE")
     source = Path("/dev/stdin" if from_ == "-" else from_).expanduser()
     hosts, notes = hosts_of(words, source if from_ else None)
-    name = name or ask("Name of the cluster", _stem(hosts))
+    name = name or ask("Name of the cluster", _free_name(_stem(hosts), hosts, call.state))
     path = Path(output or f"{FOLDER}/{name}.yaml")
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a file with --output")
@@ -320,7 +322,7 @@ class _Draft(Struct):
         """Check and deliver the inventory, and end the verb.
 
         Raises:
-            UsageError: no node is left.
+            UsageError: no node is left, or another cluster has the name.
             Exit: the exit code is not 0.
         """
         for node in (node for node in self.nodes if node.lacks_address):
@@ -331,7 +333,7 @@ class _Draft(Struct):
         errors = [node.error for node in self.nodes if node.error]
         if all(node.lacks_address for node in self.nodes):
             raise UsageError(*errors, _NOT_WRITTEN)
-        self.loaded()
+        left_nodes(call.state, self.loaded())
         text, is_file = self.text(), str(path) != "-"
         if is_file:
             write_atomically(path, text.encode(), mode=0o644)
@@ -371,6 +373,16 @@ def _nodes(hosts: Sequence[Host], defaults: Mapping[str, str]) -> list[_Node]:
         name = f"node-{number:0{width}}" if values.ip_of(host.name) else host.name
         nodes.append(_Node(name, keys))
     return nodes
+
+
+def _free_name(stem: str, hosts: Sequence[Host], state: State) -> str:
+    """This name, or with a number if another cluster of it was set up from here."""
+    stated = {str(each) for host in hosts for each in host.keys.values()}
+    name, number = stem, 1
+    while (known := addresses_of(nodes_set_up(state, name))) and known.isdisjoint(stated):
+        number += 1
+        name = f"{stem}-{number}"
+    return name
 
 
 def _stem(hosts: Sequence[Host]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from functools import partial
@@ -19,6 +19,7 @@ from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
+from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, check_cluster, plan_setup
 from ascendboot.setup.ca import CaKeys
@@ -350,16 +351,35 @@ def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:
     """Return nodes that were set up from here and removed from the inventory.
 
     A renamed node does not count as removed.
+
+    Raises:
+        UsageError: it has the name of another cluster, so it would get its keys and records.
     """
     names = {node.name for node in cluster.nodes}
     places = {(node.address, node.ssh.port) for node in cluster.nodes}
-    reached = state.recall(cluster.name, "nodes") or {}
-    known = [node_of(name, reach) for name, reach in reached.items()]
+    known = nodes_set_up(state, cluster.name)
+    if known and addresses_of(known).isdisjoint(addresses_of(cluster.nodes)):
+        raise UsageError(
+            f"{cluster.name}: another cluster of this name was set up from here, at "
+            f"{fold(node.address for node in known)}; give this one another name (`cluster`); if "
+            f"all its addresses have changed, remove {state.cluster(cluster.name)}/nodes.json"
+        )
     return tuple(
         node
         for node in known
         if node.name not in names and (node.address, node.ssh.port) not in places
     )
+
+
+def nodes_set_up(state: State, cluster: str) -> list[Node]:
+    """Return the nodes of a cluster as they were reached when it was set up from here."""
+    reached = state.recall(cluster, "nodes") or {}
+    return [node_of(name, reach) for name, reach in reached.items()]
+
+
+def addresses_of(nodes: Iterable[Node]) -> set[str]:
+    """Return all by which the nodes are known; two clusters have none in common."""
+    return {each for n in nodes for each in (n.address, n.cluster_address, n.server_id)}
 
 
 def _control_of(session: Session, ca: CaKeys, *, creates: bool) -> Control:

@@ -11,6 +11,8 @@ import pytest
 from ascendboot.cli.init import _Draft, _Node
 from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load
+from ascendboot.setup.record import reach_of
+from ascendboot.state import State
 from tests.unit.cli.calls import MAIN, called, ended, without_inventory
 
 
@@ -95,6 +97,33 @@ def test_what_is_refused_writes_nothing(tmp_path: Path, line: str, code: int, wh
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(why)
     assert not (tmp_path / "inventories").exists()
+
+
+def test_two_clusters_set_up_from_here_never_share_a_name(tmp_path: Path) -> None:
+    called("init 192.0.2.1 --no-query", tmp_path).check_returncode()
+    (node,) = load(tmp_path / "inventories/cluster.yaml").nodes
+    records = State(tmp_path / ".ascendboot")
+    records.remember("cluster", "nodes", {node.name: reach_of(node)})
+    again = called("init 192.0.2.1 --no-query --output again.yaml", tmp_path)
+    assert again.returncode == 0
+    assert load(tmp_path / "again.yaml").name == "cluster"
+    other = called("init 192.0.2.2 --no-query", tmp_path)
+    assert other.stdout.startswith("inventories/cluster-2.yaml: written")
+    taken = (
+        "cluster: another cluster of this name was set up from here, at 192.0.2.1; give this one "
+        "another name (`cluster`); if all its addresses have changed, remove "
+    )
+    text = (tmp_path / "inventories/cluster-2.yaml").read_text()
+    (tmp_path / "taken.yaml").write_text(text.replace("cluster-2", "cluster"))
+    for line in (
+        "init 192.0.2.2 --no-query --name cluster --output new.yaml",
+        "setup --inventory taken.yaml",
+        "check --inventory taken.yaml",
+        "reset --inventory taken.yaml",
+    ):
+        done = called(line, tmp_path)
+        assert (done.returncode, done.stderr[: len(taken)]) == (2, taken), line
+    assert not (tmp_path / "new.yaml").exists()
 
 
 def test_asks_at_a_terminal(tmp_path: Path) -> None:
