@@ -69,11 +69,7 @@ class State(Value):
         return self.cluster(cluster) / "ca"
 
     def recall(self, cluster: str, kind: Kept) -> dict[str, Any] | None:
-        """Read what was kept of a cluster; None if nothing was.
-
-        Raises:
-            AscendbootError: the file has other contents.
-        """
+        """Read what was kept of a cluster, if anything; AscendbootError if it is not readable."""
         path = self.cluster(cluster) / f"{kind}.json"
         if not path.is_file():
             return None
@@ -147,11 +143,7 @@ class State(Value):
 
     @contextmanager
     def locked(self, cluster: str, run_id: str) -> Iterator[None]:
-        """Hold the local lock of `cluster`, so that two setups do not write at once.
-
-        Raises:
-            AscendbootError: another process holds it.
-        """
+        """Hold the local lock of `cluster`; AscendbootError if another setup or reset holds it."""
         path = self.cluster(cluster) / "lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         holder = f"run {run_id}, {whoami()}, pid {os.getpid()}"

@@ -30,11 +30,7 @@ def installed_templates() -> Path:
 
 
 def script(name: str, /, **values: object) -> str:
-    """The text of `templates/scripts/NAME` with its includes, behind `values` as shell variables.
-
-    Raises:
-        FileNotFoundError: there is no such script.
-    """
+    """The text of `templates/scripts/NAME` with its includes, after `values` as shell variables."""
     assigned = " ".join(f"{key}={shlex.quote(str(value))}" for key, value in values.items())
     return f"{assigned}\n{_text(name)}" if assigned else _text(name)
 

@@ -51,12 +51,9 @@ def as_json(value: object) -> Any:  # noqa: ANN401 (a part of a JSON document)
 
 
 def from_json(document: object, kind: type[T], *, strict: bool = True) -> T:
-    """Read what `as_json` returned; unknown members are left out.
+    """Read what `as_json` returned, without unknown members; ValueError if it has another form.
 
     Unless `strict`, a text that shows a number can stand for it.
-
-    Raises:
-        ValueError: the document has another form; its text says where and why.
     """
     try:
         return convert(document, kind, strict=strict, str_keys=True, dec_hook=_of_text)

@@ -169,11 +169,7 @@ def check_hccl_test(ranks: Ranks, only: Collection[str], wanted: HcclPlan) -> Re
 
 
 def _for_hccl_test(request: LaunchRequest, ids: Collection[int]) -> LaunchRequest:
-    """The request for some devices, with a launcher of MPI.
-
-    Raises:
-        LaunchError: the primary has none of the devices.
-    """
+    """The request for some devices, with a launcher of MPI; LaunchError if the primary has none."""
     chosen = [slot for slot in request.placement.slots if not ids or slot.device_id in ids]
     numbers = defaultdict[str, Iterator[int]](count)
     slots = [replace(slot, local_rank=next(numbers[slot.node.name])) for slot in chosen]
@@ -258,8 +254,7 @@ class Ranks(Value):
     def idle_part(self, chosen: Collection[str]) -> tuple[LaunchRequest, Mapping[str, str]]:
         """Return the request of a job on all chosen nodes that could start one, and why not others.
 
-        Raises:
-            LaunchError: the primary is left out, setup was not run from here, or is outdated.
+        LaunchError: the primary is left out, setup was not run from here, or is outdated.
         """
         cluster, applied = _applied(self.session)
         primary = cluster.primary_name
@@ -279,11 +274,7 @@ class Ranks(Value):
         raise LaunchError(f"the primary, {primary}, cannot take part: {reasons[primary]}")
 
     def request(self, cluster: Cluster, applied: SetupRecord) -> tuple[Readiness, LaunchRequest]:
-        """Query the nodes, and build the request of `train` for the preflight script.
-
-        Raises:
-            InventoryError: the code on the control machine cannot be read.
-        """
+        """Query the nodes, and build the request of `train` for the preflight script."""
         session, file = self.session, installed_templates() / "scripts/meet.py"
         ready = check_readiness(
             cluster,
@@ -335,11 +326,7 @@ class Ranks(Value):
 
 
 def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
-    """Return the cluster as `setup` left it, with one rank per device, and its record.
-
-    Raises:
-        LaunchError: setup was not run from here, or is outdated.
-    """
+    """Return the cluster with one rank per device, and its record; LaunchError if outdated."""
     applied = setup_record_of(session.state, session.cluster)
     if applied is None:
         raise LaunchError("the cluster was not set up from here; run setup")

@@ -407,11 +407,7 @@ def diff(call: Call, *, first: str, second: str) -> None:
 
 
 def _queried_cluster(call: Call) -> tuple[Cluster, Mapping[str, NodeFacts]]:
-    """Read an inventory and query the NPUs of its nodes.
-
-    Raises:
-        AscendbootError: there is no such cluster, or some nodes could not be queried.
-    """
+    """Read an inventory and query the NPUs of its nodes; AscendbootError if one gives no answer."""
     cluster = call.cluster()
     screen = Screen(json_mode=True)  # standard output is for the result
     with call.session("ranktable", cluster, reads=True, screen=screen) as session:
@@ -419,11 +415,7 @@ def _queried_cluster(call: Call) -> tuple[Cluster, Mapping[str, NodeFacts]]:
 
 
 def _query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFacts]:
-    """Query the NPUs of all nodes in parallel, on their host sides.
-
-    Raises:
-        AscendbootError: some nodes do not answer, or could not be queried.
-    """
+    """Query the NPUs of all nodes in parallel; AscendbootError if one gives no answer."""
 
     def of_node(node: Node, host: HostSide) -> NodeFacts:
         known = queries(session.cluster, node)
@@ -434,11 +426,7 @@ def _query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFac
 
 
 def _product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product | None:
-    """Return the product from the inventory, otherwise from the NPUs; None if unknown.
-
-    Raises:
-        AscendbootError: nodes have NPUs of different products.
-    """
+    """Return the stated product, else that of the NPUs, or None; AscendbootError if they differ."""
     known = known_products(cluster, found)
     if len(known) > 1:
         raise AscendbootError(

@@ -184,11 +184,7 @@ class Screen:
 
     @staticmethod
     def text(words: str) -> None:
-        """Print lines on standard output, escaped only at a terminal.
-
-        Raises:
-            OutputError: not all of it could be written.
-        """
+        """Print lines on standard output, escaped only at a terminal; OutputError if it fails."""
         words = streams.legible(words) if sys.stdout.isatty() else words
         streams.write_document(sys.stdout, f"{words}\n")
 

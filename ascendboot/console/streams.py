@@ -118,11 +118,7 @@ class BestEffortStream:
 
 
 def write_document(stream: TextIO, words: str) -> None:
-    """Write a document for another program; a closed pipe (`| head -1`) is not an error.
-
-    Raises:
-        OutputError: not all of it could be written.
-    """
+    """Write a document, unless the reader closed the pipe; OutputError if not all was written."""
     try:
         _escape_missing_characters(stream)  # this also flushes the buffer
         _write(stream, words)

@@ -350,11 +350,7 @@ _IDS = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 
 
 def ids_of(text: str) -> tuple[int, ...]:
-    """The device ids that a text such as `0-1,6-7` stands for, in its order.
-
-    Raises:
-        ValueError: it is not a list of ids and ranges; the text completes `"…" `.
-    """
+    """The device ids in a text such as `0-1,6-7`; else a ValueError that completes `"…" `."""
     ids: list[int] = []
     for part in text.split(","):
         match = _IDS.fullmatch(part.strip())

@@ -219,12 +219,9 @@ def read(
     has_nulls: bool = False,
     text: str | None = None,
 ) -> Sheet:
-    """The file at `path`, called `file` in messages; `has_nulls`: a key may have no value.
+    """The file at `path`, called `file` in messages; InventoryError if it is not one mapping.
 
-    `text` is what was read of it already: a pipe is read only once.
-
-    Raises:
-        InventoryError: it cannot be read, or is not one mapping.
+    `has_nulls`: a key may have no value. `text`: what was read of it already, as of a pipe.
     """
     text = read_text(path, file) if text is None else text
     problems: list[Problem] = []
@@ -273,11 +270,7 @@ def _refused(file: str, line: int, what: str) -> InventoryError:
 
 
 def _compose(text: str, file: str, problems: list[Problem]) -> yaml.Node | None:
-    """The graph of nodes; aliases go into `problems`: they could make a small file endless.
-
-    Raises:
-        InventoryError: the text is not one YAML document, or is nested too deep.
-    """
+    """The graph of nodes; aliases go into `problems`: they could make a small file endless."""
     depth, documents = 0, 0
     try:
         for event in yaml.parse(text, Loader=YAML_LOADER):

@@ -400,11 +400,7 @@ class Cluster(Value, kw_only=True, dict=True):
         return to_mask([value for name, value in stated if self.is_secret(name, value)])
 
     def chosen(self, text: str | None, flag: str = "--nodes") -> tuple[Node, ...]:
-        """The nodes that the value of a flag names; None: all.
-
-        Raises:
-            UsageError: it names none, or others.
-        """
+        """The nodes that a flag names, or all for None; UsageError if it names none, or others."""
         known = [node.name for node in self.nodes]
         names = known if text is None else names_among(flag, text, known, self.groups)
         return tuple(map(self.node, names))

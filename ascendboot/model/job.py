@@ -229,9 +229,5 @@ class JobReport(Value, kw_only=True):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JobReport:
-        """Reads what `to_json` wrote.
-
-        Raises:
-            ValueError: the document has another form.
-        """
+        """Reads what `to_json` wrote; ValueError if the document has another form."""
         return from_json(document, JobReport)

@@ -55,11 +55,7 @@ _TOO_MANY = f"it stands for more than {MOST:,}; state a shorter range"
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """What `text` stands for, in the order written; text without brackets stands for itself.
-
-    Raises:
-        ValueError: it is not a range; the text completes `"…": `.
-    """
+    """What a text stands for, in its order; else a ValueError that completes `"…": `."""
     # Not ClusterShell's: it sorts, and the third name of a range gets the third address.
     choices: list[list[str]] = []
     end, size = 0, 1
@@ -105,11 +101,7 @@ def _numbers(inner: str) -> list[str]:
 
 
 def expand_list(text: str) -> tuple[str, ...]:
-    """The names of patterns that are separated by commas, in their order.
-
-    Raises:
-        ValueError: a pattern is not a name or a range.
-    """
+    """The names of patterns that commas separate; ValueError if one is no name or range."""
     parts = (part.strip() for part in _COMMA.split(text))
     try:
         return tuple(name for part in parts if part for name in expand(part))
@@ -120,11 +112,7 @@ def expand_list(text: str) -> tuple[str, ...]:
 def names_among(
     flag: str, text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[str, ...]:
-    """The names in a set such as `a-[1-4],@rack2!a-3`, each once, in its order; `@*` is all.
-
-    Raises:
-        UsageError: it has none, or others than the known ones.
-    """
+    """The names in a set such as `a-[1-4],@rack2!a-3`; UsageError if it has none, or others."""
     names: list[str] = []
     members = {f"@{group}": of for group, of in {"*": known, **(groups or {})}.items()}
     parts = _OPERATOR.split(text)
@@ -147,11 +135,7 @@ def names_among(
 
 
 def id_list(flag: str, text: str) -> tuple[int, ...]:
-    """The device ids in a list such as `0-3,6`, in its order.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """The device ids in a list such as `0-3,6`, in its order; UsageError if it is none."""
     try:
         return tuple(map(int, expand(f"[{text}]")))
     except ValueError as error:
@@ -179,11 +163,7 @@ def span(seconds: float) -> str:
 
 
 def parse_span(text: str) -> float:
-    """Seconds; a number without a unit is in seconds.
-
-    Raises:
-        ValueError: it is no span.
-    """
+    """The seconds that a text such as `90`, `10m` or `2h` means; ValueError if it is no span."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f'"{text}" is not a time such as 90s, 10m, 2h or 1d')

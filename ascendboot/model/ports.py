@@ -45,11 +45,7 @@ def openmpi_value(cluster: Cluster, name: str, env: Mapping[str, str]) -> str:
 
 
 def closed_ports(cluster: Cluster) -> frozenset[int]:
-    """The ports that `firewall` closes: listeners of jobs that are bound to all addresses.
-
-    Raises:
-        ValueError: a parameter has no ports, or a node's own SSH server uses one of them.
-    """
+    """The ports that `firewall` closes; ValueError if one is invalid, or a login port of a node."""
     ports = {*range(cluster.chief_port, min(cluster.chief_port + CHIEF_PORTS, _MOST + 1))}
     # A variable of a single node replaces what its ranks get from mpirun.
     for of_node in ({}, *(node.env for node in cluster.nodes)):

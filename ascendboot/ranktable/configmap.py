@@ -28,9 +28,6 @@ def table_within(name: str, text: str) -> tuple[str, str] | None:
     """The rank table in what `kubectl get configmap` prints, and what to call it in messages.
 
     A table that stands in its file as it is keeps its line numbers. None: the text is no ConfigMap.
-
-    Raises:
-        RankTableError: there is no table, more than one, or one that cannot be read.
     """
     if len(text) > _LARGEST or not re.search(r"\bkind\W{1,4}(ConfigMap|List)\b", text):
         return None
@@ -70,11 +67,7 @@ def _tables(configmap: Mapping[str, object]) -> Iterator[str]:
 
 
 def unpacked(name: str, text: str) -> str:
-    """The text in base64 of gzip, the form in which large files reach a pod.
-
-    Raises:
-        RankTableError: it is not in this form, or too large.
-    """
+    """The text in base64 of gzip, as large files reach a pod; RankTableError if it is not so."""
     unpacker = zlib.decompressobj(_GZIP)
     try:
         content = unpacker.decompress(base64.b64decode(text), _LARGEST_TABLE)
@@ -87,12 +80,9 @@ def unpacked(name: str, text: str) -> str:
 
 
 def configmap(name: str, table: str) -> str:
-    """The YAML of a ConfigMap of this name with a rank table.
+    """The YAML of a ConfigMap with a rank table; UsageError if pods look for none of this name.
 
     It has no label of a controller, which would write its own table there.
-
-    Raises:
-        UsageError: the name is not one under which pods look for a table.
     """
     key = next((key for begin, key in KEYS.items() if name.startswith(begin)), None)
     if key is None or not _NAME.fullmatch(name):

@@ -29,11 +29,7 @@ _SLOTS = re.compile(r"^[\w.:-]+\s+slots\s*=\s*[0-9]", re.MULTILINE)
 
 
 def convert(table: Table, generation: Generation) -> Converted:
-    """The same ranks in another generation.
-
-    Raises:
-        RankTableError: it lacks what the other generation must state.
-    """
+    """The same ranks in another generation; RankTableError if that needs more."""
     same = table.generation == generation
     return Converted(table) if same else _from_server_list(table, generation)
 
@@ -50,11 +46,7 @@ def _from_server_list(table: Table, generation: Generation) -> Converted:
 
 
 def in_order(table: Table, order: Order) -> Table:
-    """The same servers, numbered in another order; `given` leaves the table as it is.
-
-    Raises:
-        RankTableError: the generation has no servers to put in order.
-    """
+    """The table with its servers in another order; RankTableError if it states none."""
     if order == "given":
         return table
     if not isinstance(table, RankTable):
@@ -66,11 +58,7 @@ def in_order(table: Table, order: Order) -> Table:
 
 
 def merge(tables: Sequence[Table]) -> Table:
-    """One table with the servers, or the ranks, of all in the order given, renumbered from 0.
-
-    Raises:
-        RankTableError: they are not all of one generation, or they are group lists.
-    """
+    """One table with the ranks of all, renumbered from 0; RankTableError if that cannot be."""
     generations = sorted({table.generation for table in tables})
     merged = type(tables[0]).merged(tables) if len(generations) == 1 else None
     if merged is None:
@@ -82,11 +70,7 @@ def merge(tables: Sequence[Table]) -> Table:
 
 
 def subset(table: Table, ranks: Sequence[int]) -> Table:
-    """Some ranks of a table in this order, renumbered from 0; those of a server stand together.
-
-    Raises:
-        RankTableError: it lacks one of the ranks.
-    """
+    """Some ranks of a table in this order, renumbered from 0; RankTableError if it lacks one."""
     if lacking := sorted({*ranks} - {row.rank for row in table.rows}):
         raise RankTableError(f"could not be reduced: it has no rank {lacking[0]}")
     return table.only(ranks)
@@ -105,12 +89,9 @@ def is_hostfile(text: str) -> bool:
 
 
 def from_hostfile(text: str, name: str, hosts: Mapping[str, Host]) -> RankTable:
-    """A table of version 1.0 for the hosts of an Open MPI or DeepSpeed hostfile.
+    """A table of version 1.0 for the hosts of a hostfile; RankTableError if one is not known.
 
     A host with `slots=N` gets its first N devices. `hosts` has each host under all its names.
-
-    Raises:
-        RankTableError: a line is not understood, or devices of a host are not known.
     """
     servers = []
     for line_number, line in enumerate(text.splitlines(), 1):
@@ -141,11 +122,7 @@ def from_hostfile(text: str, name: str, hosts: Mapping[str, Host]) -> RankTable:
 
 
 def generation_for(product: Product | None, members: Sequence[Member]) -> Generation:
-    """The generation that a product reads; of A3 1.2, where the servers are in super pods.
-
-    Raises:
-        RankTableError: some servers are in a super pod and others are not.
-    """
+    """The generation for a product; RankTableError if only some servers are in super pods."""
     in_pods = [member for member in members if member.super_pod_id is not None]
     if product == "a3" and in_pods:
         if len(in_pods) < len(members):
@@ -161,11 +138,7 @@ def generation_for(product: Product | None, members: Sequence[Member]) -> Genera
 def build(
     members: Sequence[Member], generation: Generation, order: Order, product: Product | None
 ) -> Table:
-    """Ranks server by server, in the order of the members or of their `server_id` as text.
-
-    Raises:
-        RankTableError: the product does not read that generation, or something is missing.
-    """
+    """Ranks server by server; RankTableError if the product reads no such table."""
     wanted = FORMATS[generation]
     if product is not None and product not in wanted.products:
         readers = " and ".join(CALLED[reader] for reader in wanted.products)

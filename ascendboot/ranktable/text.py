@@ -48,11 +48,7 @@ class Source(Value, kw_only=True):
 
 
 def read(name: str) -> Source:
-    """The JSON in a file, or in the ConfigMap that it is.
-
-    Raises:
-        RankTableError: it cannot be read, is too large, or is not JSON.
-    """
+    """The JSON in a file, or in the ConfigMap that it is; RankTableError if there is none."""
     path, text = Path(name), _decoded(name)
     if within := table_within(name, text):
         return from_text(*within)
@@ -66,11 +62,7 @@ def read(name: str) -> Source:
 
 
 def text_of(name: str) -> str:
-    """The text of a file that is no table, such as a hostfile.
-
-    Raises:
-        RankTableError: it cannot be read, is too large, or is no text.
-    """
+    """The text of a file that is no table, such as a hostfile; RankTableError if it is no text."""
     return _decoded(name).removeprefix(_BOM)
 
 
@@ -83,11 +75,7 @@ class _RefusedError(Exception):
 
 
 def from_text(name: str, text: str) -> Source:
-    """The JSON in a text; `name` names its source in messages.
-
-    Raises:
-        RankTableError: it is not JSON, or is nested too deeply.
-    """
+    """The JSON in a text; `name` names its source in messages, as in a RankTableError."""
     is_doubled = False
 
     def members(pairs: list[tuple[str, object]]) -> dict[str, object]:

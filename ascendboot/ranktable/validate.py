@@ -17,12 +17,9 @@ def validate_table(
     job: Job | None = None,
     intra_roce: bool = False,
 ) -> tuple[Problem, ...]:
-    """Everything that is wrong with the table, in the order of the document, errors first.
+    """Everything that is wrong with the table, errors first; RankTableError if it is none.
 
     `intra_roce`: the job sets HCCL_INTRA_ROCE_ENABLE to 1.
-
-    Raises:
-        RankTableError: the document is no rank table.
     """
     document = table_in(source)
     generation = generation_of(document)

@@ -33,11 +33,7 @@ _OTHERS: dict[str, str] = {
 
 
 def table_in(source: Source) -> dict[str, object]:
-    """The document, where it is a rank table, good or bad.
-
-    Raises:
-        RankTableError: it is something else.
-    """
+    """The document of a rank table, good or bad; RankTableError if it is something else."""
     document = source.document
     if not isinstance(document, dict):
         raise RankTableError(
@@ -69,11 +65,7 @@ def generation_of(document: Mapping[str, object]) -> Generation:
 
 
 def table_of(source: Source) -> Table:
-    """The table in a file; what is wrong with it is left to `validate`.
-
-    Raises:
-        RankTableError: it is no rank table, or a part of it cannot be understood at all.
-    """
+    """The table in a file; RankTableError only if it cannot be understood at all."""
     document = table_in(source)
     advice = f"; ranktable.validate {source.name} names everything that is wrong"
     return understood(FORMATS[generation_of(document)].table, document, source.name, advice)

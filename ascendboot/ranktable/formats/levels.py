@@ -143,11 +143,7 @@ def _from_members(members: Sequence[parts.Member]) -> LevelTable:
 
 
 def unnumbered_ranks(document: object, name: str) -> tuple[LevelRank, ...]:
-    """The entries of a `rank_list` that states no ranks; all get 0. `name` names the file.
-
-    Raises:
-        RankTableError: a part cannot be understood.
-    """
+    """The entries of a `rank_list` without ranks; all get 0. `name` names the file."""
     entries = document.get("rank_list", []) if isinstance(document, dict) else []
     if isinstance(entries, list):
         entries = [{**one, "rank_id": 0} if isinstance(one, dict) else one for one in entries]
@@ -158,11 +154,7 @@ def unnumbered_ranks(document: object, name: str) -> tuple[LevelRank, ...]:
 # topology file from it where there is one (hcomm `rank_info_detect_client.cc`,
 # `communicator_impl.cc`): a rank table's entries without `rank_id`.
 def device_places(text: str, name: str) -> Mapping[int, LevelRank]:
-    """The entry of each device in a root info, by physical id; all have the rank 0.
-
-    Raises:
-        RankTableError: HCCL would not take the file, or a part of it cannot be understood.
-    """
+    """The entry of each device in a root info, by physical id; RankTableError if it is none."""
     source = from_text(name, text)
     document = source.document if isinstance(source.document, dict) else {}
     version = document.get("version")

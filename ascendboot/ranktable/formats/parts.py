@@ -63,11 +63,7 @@ P = TypeVar("P", bound=Part)
 
 
 def understood(part: type[P], document: object, name: str, advice: str = "") -> P:
-    """The part that a document states; `name` names the file in messages.
-
-    Raises:
-        RankTableError: it cannot be understood at all; anything less is left to `validate`.
-    """
+    """The part that a document states; RankTableError only if it cannot be understood at all."""
     try:
         return from_json(_sorted_in(document, part), part)
     except ValueError as error:
