@@ -8,7 +8,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.configmap import table_within
@@ -25,8 +25,6 @@ _TOKEN = re.compile(
     r"""|(?P<other>[^\s{}\[\],:"]+))"""
 )
 _SURROGATE = re.compile(r"\\u[dD][89A-Fa-f]")
-_HALF = re.compile("[\ud800-\udfff]")
-_MOST_DIGITS = 64
 _BOM = "\ufeff"
 _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
@@ -66,14 +64,6 @@ def text_of(name: str) -> str:
     return _decoded(name).removeprefix(_BOM)
 
 
-class _RefusedError(Exception):
-    """A value that Python reads and HCCL does not; `token` is its text in the document."""
-
-    def __init__(self, problem: str, token: str) -> None:
-        super().__init__(problem)
-        self.token = token
-
-
 def from_text(name: str, text: str) -> Source:
     """The JSON in a text; `name` names its source in messages, as in a RankTableError."""
     is_doubled = False
@@ -86,32 +76,25 @@ def from_text(name: str, text: str) -> Source:
 
     try:
         document = json.loads(
-            text,
-            object_pairs_hook=members,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            parse_int=_short,
+            text, object_pairs_hook=members, parse_constant=_finite, parse_float=_finite
         )
         if _SURROGATE.search(text):
-            _refuse_half_characters(text)
+            json.dumps(document, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        position, problem = error.pos, error.msg[0].lower() + error.msg[1:]
-        if not text[position:].strip():
-            problem = "the text ends too early"
-    except _RefusedError as error:
-        tokens = (match for match in _TOKEN.finditer(text) if match[0].strip() == error.token)
-        first = next(tokens, None)
-        position, problem = first.start(first.lastgroup or 0) if first else 0, str(error)
+        is_cut = not text[error.pos :].strip()
+        problem = "the text ends too early" if is_cut else error.msg[0].lower() + error.msg[1:]
+        where = f"line {error.lineno}, column {error.colno}: "
+    except UnicodeEncodeError as error:  # of "\ud800" without its other half
+        half = error.object[error.start]
+        where, problem = "", f"\\u{ord(half):04x} is half of a character; write it as a whole"
     except RecursionError:
-        position, problem = 0, "lists or objects are nested too deeply"
+        where, problem = "", "lists or objects are nested too deeply"
+    except ValueError as error:
+        where, problem = "", str(error).partition(":")[0]
     else:
         doubled = tuple(path for path, _, again in _walk(text) if again) if is_doubled else ()
         return Source(name=name, text=text, document=document, doubled=doubled)
-    line = text.count("\n", 0, position) + 1
-    column = position - text.rfind("\n", 0, position)
-    raise RankTableError(
-        f"{name}: could not be read as JSON: line {line}, column {column}: {problem}"
-    )
+    raise RankTableError(f"{name}: could not be read as JSON: {where}{problem}")
 
 
 def lines_of(text: str, paths: Sequence[JsonPath]) -> Mapping[JsonPath, int]:
@@ -139,34 +122,11 @@ def shown(path: JsonPath) -> str:
     return text.removeprefix(".") or "$"
 
 
-def _refuse_half_characters(text: str) -> None:
-    r"""Refuse `\ud800` without its other half, as HCCL's reader does."""
-    for match in _TOKEN.finditer(text):
-        string = match["string"] or ""
-        half = _HALF.search(json.loads(string)) if _SURROGATE.search(string) else None
-        if half is not None:
-            problem = f"\\u{ord(half[0]):04x} is half of a character; write it as a whole"
-            raise _RefusedError(problem, string)
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise _RefusedError(f"{word} is no number of JSON", word)
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
+def _finite(word: str) -> float:
+    value = float(word)
     if math.isfinite(value):
         return value
-    too_long = f"a number of {len(digits)} digits"
-    raise _RefusedError(
-        too_long if len(digits) > _MOST_DIGITS else f"{digits} is too large", digits
-    )
-
-
-def _short(digits: str) -> int:
-    if len(digits) <= _MOST_DIGITS:
-        return int(digits)
-    raise _RefusedError(f"a number of {len(digits)} digits", digits)
+    raise ValueError(f"{word} is no number of JSON")
 
 
 class _Open(Struct):
