@@ -15,6 +15,7 @@ from ascendboot.facts.npus import npu_queries
 from ascendboot.facts.query import query
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold, runs
+from ascendboot.ranktable.show import in_columns
 from ascendboot.transport.api import HostSide
 from ascendboot.value import replace
 
@@ -94,10 +95,7 @@ def _table(cluster: Cluster) -> Iterator[str]:
         **_columns(cluster),
     }
     yield ""
-    widths = [max(map(len, (title, *cells))) for title, cells in columns.items()]
-    for line in zip(*((title, *cells) for title, cells in columns.items()), strict=True):
-        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        yield f"  {'  '.join(padded)}".rstrip()
+    yield from in_columns(columns)
     yield ""
     cores = dict(cluster.cores)
     pairs = {(leaf, node.name) for node in cluster.nodes for leaf in node.leaf_names}

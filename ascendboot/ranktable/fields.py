@@ -88,7 +88,8 @@ class Members(Value):
         if isinstance(value, str):
             return value
         if name in self:
-            self.report("not-a-string", name, f"{name} is {kind(value)}, not a string")
+            rule_id = "wrong-type" if self.check.is_v2 else "not-a-string"
+            self.report(rule_id, name, f"{name} is {kind(value)}, not a string")
         elif not optional:
             self.missing(name)
         return None
@@ -119,14 +120,15 @@ class Members(Value):
             self.report("not-digits", name, words, hccl=hccl, value=cut(text))
         return value
 
-    def port(self, name: str, *, as_integer: bool = False) -> int | None:
+    def port(self, name: str) -> int | None:
         """A TCP port, where one is stated: a string of digits, or an integer in version 2.0."""
         if name not in self:
             return None
-        value = self.integer(name) if as_integer else self.number(name)
+        is_v2 = self.check.is_v2
+        value = self.integer(name) if is_v2 else self.number(name)
         if value is None or 1 <= value <= MOST_TCP_PORT:
             return value
-        hccl = None if value or as_integer else "please do not use the reserved port number[0]"
+        hccl = None if value or is_v2 else "please do not use the reserved port number[0]"
         self.report("port", name, f"{name} {value} is no port", hccl=hccl, value=value)
         return None
 
@@ -179,14 +181,8 @@ class Members(Value):
 
     def string(self, name: str, *, least: int = 0, most: int | None = None) -> str | None:
         """A string of a fitting length in bytes, as version 2.0 has them."""
-        value = self.values.get(name)
-        if not isinstance(value, str):
-            if name not in self:
-                self.missing(name)
-            else:
-                self.report("wrong-type", name, f"{name} is {kind(value)}, not a string")
-            return None
-        if self.is_placeholder(name, value):
+        value = self.text(name)
+        if value is None or self.is_placeholder(name, value):
             return None
         length = len(value.encode())
         if length < least or (most is not None and length > most):
@@ -223,6 +219,24 @@ class Members(Value):
             words = f"{name} has {length}, and {least} to {most} are taken"
             self.report("out-of-range", name, words, value=length, least=least, most=most)
         return values
+
+    def strings(
+        self, name: str, what: str, least: int, most: int, *, is_set: bool = False
+    ) -> Iterator[tuple[JsonPath, str]]:
+        """The strings in a `sized` list, with their paths; `what` is one of them."""
+        for index, value in enumerate(self.sized(name, name, least, most, is_set=is_set) or ()):
+            path = (*self.path, name, index)
+            if isinstance(value, str):
+                yield path, value
+            else:
+                text = f"{what} is {kind(value)}, not a string"
+                self.check.report("wrong-type", path, text, name=name)
+
+    def check_highest(self, device_id: int | None, most: int, of: str) -> None:
+        """Report a device id that is above the highest `of` a product."""
+        if device_id is not None and device_id > most:
+            words = f"device_id {device_id} is above {most}, the highest of {of}"
+            self.report("device-id", "device_id", words, value=device_id, most=most)
 
 
 def number(text: object) -> int | None:

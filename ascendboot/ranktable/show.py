@@ -43,7 +43,7 @@ def rows_json(rows: Sequence[Row]) -> list[dict[str, object]]:
     ]
 
 
-def _grid(rows: Sequence[Row]) -> Iterator[str]:
+def _grid(rows: Sequence[Row]) -> list[str]:
     columns = {
         "rank": [str(row.rank) for row in rows],
         "device": [str(row.device_id) for row in rows],
@@ -56,13 +56,17 @@ def _grid(rows: Sequence[Row]) -> Iterator[str]:
     for title, values in optional.items():
         if any(value is not None for value in values):
             columns[title] = ["-" if value is None else str(value) for value in values]
+    return in_columns(columns, numbers=("rank", "device"))
+
+
+def in_columns(columns: Mapping[str, Sequence[str]], *, numbers: Sequence[str] = ()) -> list[str]:
+    """The lines of a table by title; columns in `numbers` are aligned to the right."""
     padded = []
     for title, cells in columns.items():
         width = max(map(len, (title, *cells)))
-        pad = str.rjust if title in ("rank", "device") else str.ljust
+        pad = str.rjust if title in numbers else str.ljust
         padded.append([pad(cell, width) for cell in (title, *cells)])
-    for line in zip(*padded, strict=True):
-        yield f"  {'  '.join(line)}".rstrip()
+    return [f"  {'  '.join(line)}".rstrip() for line in zip(*padded, strict=True)]
 
 
 def _plural(count: int, word: str) -> str:

@@ -10,15 +10,8 @@ from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, cut
 from ascendboot.ranktable.formats import parts
 from ascendboot.ranktable.formats.placement import MOST_NAME
-from ascendboot.ranktable.formats.servers import (
-    HIGHEST,
-    MOST_SERVER_ID,
-    RankedDevice,
-    RankTable,
-    Server,
-)
-from ascendboot.ranktable.rules import CALLED
-from ascendboot.value import Struct, field, force_setattr
+from ascendboot.ranktable.formats.servers import HIGHEST, RankedDevice, RankTable, Server
+from ascendboot.value import Struct, field
 
 
 class GroupDevice(parts.Part, kw_only=True):
@@ -26,10 +19,6 @@ class GroupDevice(parts.Part, kw_only=True):
 
     device_id: parts.Number
     device_ip: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.device_ip == "":
-            force_setattr(self, "device_ip", None)
 
 
 class Instance(parts.Part, kw_only=True):
@@ -195,16 +184,14 @@ def _check_instance(instance: Members, seen: _Seen, *, several: bool) -> int:
     else:
         _check_name(instance, "pod_name", seen)
         empty = "serverId[] is empty"
-        server = instance.label("server_id", MOST_SERVER_ID, hccl_if_empty=empty)
+        server = instance.label("server_id", 64, hccl_if_empty=empty)
     devices = instance.filled_list("devices") or []
     key = server or str(instance.path)
     seen.device_counts[key] += len(devices)
     ids = seen.devices.setdefault(key, [])
     for device in instance.objects("devices", "a device"):
-        value, most = device.number("device_id"), HIGHEST["910"]
-        if value is not None and value > most:
-            words = f"device_id {value} is above {most}, the highest of {CALLED['910']}"
-            device.report("device-id", "device_id", words, value=value, most=most)
+        value = device.number("device_id")
+        device.check_highest(value, HIGHEST["910"], "910")
         if value in ids:
             words = f"{server or 'a server'} has device {value} twice"
             device.report("device-twice", "device_id", words, index=len(ids))

@@ -9,6 +9,7 @@ from typing import ClassVar, NoReturn
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, cut, kind, packed
 from ascendboot.ranktable.formats import parts
+from ascendboot.ranktable.formats.placement import has_all_ranks
 from ascendboot.ranktable.formats.servers import RankTable
 from ascendboot.ranktable.text import JsonPath, from_text
 from ascendboot.value import Struct, field, force_setattr, replace
@@ -174,32 +175,22 @@ def device_places(text: str, name: str) -> Mapping[int, LevelRank]:
     return places
 
 
-MOST_RANKS = 65536
 BACKUP_LOCAL_ID = 64
-MOST_DEVICE_ID = 64
 MOST_LEVELS = 8
-MOST_LAYER = 7
-MOST_INSTANCE_ID = 1024
 NET_TYPES = ("TOPO_FILE_DESC", "CLOS", "1DMESH", "2DMESH", "A3_SERVER", "A2_AX_SERVER")
 ADDRESS_TYPES = ("EID", "IPV4", "IPV6")
-MOST_ADDRESSES = 24
-MOST_ADDRESS = 256
-MOST_PLANE = 1024
-MOST_PORTS = 16
 MOST_PORT = 32
-MOST_BACKUPS = 16
 
 _DRAFT = {"level", "id", "fabric_type", "rank_addr_type", "rank_addrs"}
 _EID = re.compile(r"[0-9a-fA-F]{32}")
 _PORT = re.compile(r"[0-9]+/[0-9]+|d2h")
 _BYTES = {"IPV4": 4, "IPV6": 16}
-_MISSING_SHOWN = 8
 
 
 class _Seen(Struct):
     """What must be unique or alike among ranks."""
 
-    numbers: dict[int, Members] = field(default_factory=dict)
+    numbers: list[tuple[Members, int]] = field(default_factory=list)
     local_ids: set[int] = field(default_factory=set)
     replaced: list[tuple[int, Members]] = field(default_factory=list)
     places: dict[tuple[str, int], JsonPath] = field(default_factory=dict)
@@ -210,7 +201,7 @@ class _Seen(Struct):
 
 def _check(root: Members) -> None:
     ranks = root.filled_list("rank_list")
-    count = root.integer("rank_count", least=1, most=MOST_RANKS)
+    count = root.integer("rank_count", least=1, most=65536)
     detour = root.values.get("detour", "")
     if detour not in ("true", "false", ""):
         words = f'detour is {kind(detour)}; the strings "true" and "false" are known'
@@ -229,7 +220,8 @@ def _check(root: Members) -> None:
     seen = _Seen()
     for rank in root.objects("rank_list", "a rank"):
         _check_rank(rank, seen)
-    _check_numbers(seen, len(ranks))
+    if len(seen.numbers) == len(ranks):
+        has_all_ranks(seen.numbers)
     for position, (value, rank) in enumerate(seen.replaced):
         words = ""
         if position:
@@ -251,11 +243,8 @@ def _is_draft(ranks: Sequence[object]) -> bool:
 
 def _check_rank(rank: Members, seen: _Seen) -> None:
     number = rank.integer("rank_id")
-    if number is not None and number in seen.numbers:
-        words = f"rank_id {number} is there twice"
-        rank.report("rank-ids", "rank_id", words, index=rank.path[-1], value=number)
     if number is not None:
-        seen.numbers.setdefault(number, rank)
+        seen.numbers.append((rank, number))
     local = rank.integer("local_id", most=BACKUP_LOCAL_ID)
     if local == BACKUP_LOCAL_ID:
         replaced = rank.integer("replaced_local_id", most=BACKUP_LOCAL_ID - 1)
@@ -264,11 +253,9 @@ def _check_rank(rank: Members, seen: _Seen) -> None:
     elif local is not None:
         seen.local_ids.add(local)
     device = rank.integer("device_id")
-    if device is not None and device > MOST_DEVICE_ID:
-        words = f"device_id {device} is above {MOST_DEVICE_ID}, the highest of 950"
-        rank.report("device-id", "device_id", words, value=device, most=MOST_DEVICE_ID)
+    rank.check_highest(device, 64, "950")
     for name in ("device_port", "host_port"):
-        rank.port(name, as_integer=True)
+        rank.port(name)
     _check_levels(rank, local, seen)
     if "control_plane" in rank:
         values = rank.values["control_plane"]
@@ -303,13 +290,13 @@ def _check_levels(rank: Members, local: int | None, seen: _Seen) -> None:
 
 def _check_level(level: Members, local: int | None, seen: _Seen) -> int | None:
     """Return its layer."""
-    layer = level.integer("net_layer", most=MOST_LAYER)
-    instance = level.string("net_instance_id", least=1, most=MOST_INSTANCE_ID)
+    layer = level.integer("net_layer", most=7)
+    instance = level.string("net_instance_id", least=1, most=1024)
     if "net_type" in level:
         level.word("net_type", NET_TYPES, "netType")
     if "net_attr" in level:
         level.string("net_attr")
-    addresses = level.sized("rank_addr_list", "rank_addrs", 0, MOST_ADDRESSES)
+    addresses = level.sized("rank_addr_list", "rank_addrs", 0, 24)
     for address in level.objects("rank_addr_list", "an address"):
         _check_address(address, seen)
     if layer is None or instance is None:
@@ -329,21 +316,6 @@ def _check_level(level: Members, local: int | None, seen: _Seen) -> int | None:
     return layer
 
 
-def _check_numbers(seen: _Seen, size: int) -> None:
-    missing = [str(number) for number in range(size) if number not in seen.numbers]
-    named = ", ".join(missing[:_MISSING_SHOWN]) + (", …" * (len(missing) > _MISSING_SHOWN))
-    for number, rank in seen.numbers.items():
-        if number >= size:
-            rank.report(
-                "rank-ids",
-                "rank_id",
-                f"rank_id {number} is too high: {size} ranks are numbered 0 to {size - 1}; "
-                f"missing: {named}",
-                index=rank.path[-1],
-                value=number,
-            )
-
-
 def _check_address(address: Members, seen: _Seen) -> None:
     text = _typed_address(address)
     if text is not None:
@@ -353,23 +325,26 @@ def _check_address(address: Members, seen: _Seen) -> None:
             words = f"addr {text} is that of rank_list[{first[1]}], too"
             address.report("address-twice", "addr", words, level="warning")
     if "plane_id" in address:
-        address.string("plane_id", most=MOST_PLANE)
-    for index, port in enumerate(address.sized("ports", "ports", 1, MOST_PORTS, is_set=True) or ()):
-        path = (*address.path, "ports", index)
-        if not isinstance(port, str):
-            words = f"a port is {kind(port)}, not a string"
-            address.check.report("wrong-type", path, words, name="ports")
-        elif not _PORT.fullmatch(port) or len(port) > MOST_PORT:
+        address.string("plane_id", most=1024)
+    for path, port in address.strings("ports", "a port", 1, 16, is_set=True):
+        if not _PORT.fullmatch(port) or len(port) > MOST_PORT:
             words = f'port "{cut(port)}" is not DIE/PORT, such as 0/4, and not d2h'
             address.check.report("not-among", path, words, name="port")
-    if "backup_addr" in address:
-        _check_backups(address)
+    of = address.values.get("addr_type")
+    for path, backup in (
+        address.strings("backup_addr", "a backup address", 0, 16)
+        if "backup_addr" in address
+        else ()
+    ):
+        if of not in _BYTES or not _is_address(str(of), backup):
+            words = f'backup address "{cut(backup)}" is no {cut(str(of))} of IPV4 and IPV6'
+            address.check.report("address", path, words, value=cut(backup))
 
 
 def _typed_address(members: Members) -> str | None:
     """The address, where type and address fit together."""
     address_type = members.word("addr_type", ADDRESS_TYPES, "addrType")
-    text = members.string("addr", least=1, most=MOST_ADDRESS)
+    text = members.string("addr", least=1, most=256)
     if text is None or address_type is None or _is_address(address_type, text):
         return text if address_type else None
     form = ", 32 hex digits" if address_type == "EID" else ""
@@ -383,22 +358,6 @@ def _is_address(address_type: str, text: str) -> bool:
         return _EID.fullmatch(text) is not None
     address = packed(text)
     return address is not None and len(address) == _BYTES[address_type]
-
-
-def _check_backups(address: Members) -> None:
-    address_type = address.values.get("addr_type")
-    for index, backup in enumerate(
-        address.sized("backup_addr", "backup_addr", 0, MOST_BACKUPS) or ()
-    ):
-        path = (*address.path, "backup_addr", index)
-        if not isinstance(backup, str):
-            words = f"a backup address is {kind(backup)}, not a string"
-            address.check.report("wrong-type", path, words, name="backup_addr")
-        elif address_type not in _BYTES or not _is_address(str(address_type), backup):
-            words = (
-                f'backup address "{cut(backup)}" is no {cut(str(address_type))} of IPV4 and IPV6'
-            )
-            address.check.report("address", path, words, value=cut(backup))
 
 
 FORMAT = parts.Format(

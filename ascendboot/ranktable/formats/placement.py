@@ -47,11 +47,12 @@ def check_placement(
     by_server: dict[int, list[Device]] = defaultdict(list)
     for device in devices:
         by_server[device.server].append(device)
-    if all(device.rank is not None for device in devices) and _has_all_ranks(devices):
+    ranks = [(device.members, device.rank) for device in devices if device.rank is not None]
+    if len(ranks) == len(devices) and has_all_ranks(ranks):
         for server, of_server in by_server.items():
-            ranks = sorted(_ranks(of_server))
-            if not _are_consecutive(ranks):
-                words = f"its ranks, {_some(ranks)}, are not one after the other"
+            own = sorted(_ranks(of_server))
+            if not _are_consecutive(own):
+                words = f"its ranks, {_some(own)}, are not one after the other"
                 check.report("rank-order", ("server_list", server), words)
         if check.job == "mindspore" and len(servers) == len(by_server):
             first_ranks = [min(_ranks(by_server[servers[name]])) for name in sorted(servers)]
@@ -117,26 +118,18 @@ def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Devic
         )
 
 
-def _has_all_ranks(devices: Sequence[Device]) -> bool:
+def has_all_ranks(ranks: Sequence[tuple[Members, int]]) -> bool:
     """Whether the ranks are 0 to N-1, each once; others are reported."""
-    ranks = _ranks(devices)
-    size = len(ranks)
-    if sorted(ranks) == list(range(size)):
-        return True
-    first = {rank: position for position, rank in reversed(list(enumerate(ranks)))}
-    missing = _some([rank for rank in range(size) if rank not in first])
-    for position, rank in enumerate(ranks):
-        if rank >= size or first[rank] != position:
+    size, seen = len(ranks), set[int]()
+    missing = sorted({*range(size)} - {rank for _, rank in ranks})
+    rest = f"{size} ranks are numbered 0 to {size - 1}; missing: {_some(missing)}"
+    for position, (members, rank) in enumerate(ranks):
+        if rank >= size or rank in seen:
             problem = "is there twice" if rank < size else "is too high"
-            devices[position].members.report(
-                "rank-ids",
-                "rank_id",
-                f"rank_id {rank} {problem}: {size} ranks are numbered 0 to {size - 1}; missing: "
-                f"{missing}",
-                index=position,
-                value=rank,
-            )
-    return False
+            words = f"rank_id {rank} {problem}: {rest}"
+            members.report("rank-ids", "rank_id", words, index=position, value=rank)
+        seen.add(rank)
+    return not missing
 
 
 def _ranks(devices: Sequence[Device]) -> list[int]:

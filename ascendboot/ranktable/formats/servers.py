@@ -215,7 +215,6 @@ def _to_1_0(table: RankTable) -> parts.Converted:
 HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 64}
 """The highest device id that HCCL takes on a product."""
 
-MOST_SERVER_ID = 64
 PORTS = ("device_port", "device_vnic_port", "host_port", "backup_device_port")
 
 
@@ -255,7 +254,7 @@ class _Servers(Struct):
             count = len(self.have_host_ip)
             server.other_family("host-ip-family", "host_ip", text, self.host_family, count)
         self.have_host_ip.append("host_ip" in server)
-        name = server.label("server_id", MOST_SERVER_ID, hccl_if_empty="serverId[] is empty")
+        name = server.label("server_id", 64, hccl_if_empty="serverId[] is empty")
         first = index if name is None else self.ids.setdefault(name, index)
         if first != index:
             words = (
@@ -285,11 +284,9 @@ class _Servers(Struct):
         """Check an id; `ids` are those of the same server."""
         product, members = self.root.check.product, device.members
         highest = HIGHEST[product or "310p"]
-        if device_id > highest:
-            of = CALLED[product] if product else "any product with such tables"
-            words = f"device_id {device_id} is above {highest}, the highest of {of}"
-            members.report("device-id", "device_id", words, value=device_id, most=highest)
-        elif product is None and device_id > HIGHEST["910"]:
+        of = CALLED[product] if product else "any product with such tables"
+        members.check_highest(device_id, highest, of)
+        if product is None and HIGHEST["910"] < device_id <= highest:
             low: tuple[Product, ...] = ("910", "a2", "a3")
             names = [CALLED[product] for product in low if device_id > HIGHEST[product]]
             words = f"device_id {device_id} is refused on {' and '.join(names)}"
@@ -425,12 +422,4 @@ FORMAT_1_0 = parts.Format(
     check=_check,
     from_servers=_to_1_0,
 )
-FORMAT_1_2 = parts.Format(
-    called="version 1.2",
-    products=("a3",),
-    list_name="server_list",
-    device_lists=("server_list", "device"),
-    table=RankTable,
-    check=_check,
-    from_servers=_to_1_2,
-)
+FORMAT_1_2 = replace(FORMAT_1_0, called="version 1.2", products=("a3",), from_servers=_to_1_2)
