@@ -30,8 +30,6 @@ _MOST_TRIED = 256
 _MOST_PERMUTED = 8
 """Up to this many nodes, all orders are tried for halving-doubling and pipelines."""
 _MOST_STARTS = 32
-_MOST_MOVES = 4
-"""How often parts of a tour are moved and reversed in turn."""
 _STEPS = 2_000_000
 """Limits the search among many signatures to about one second."""
 
@@ -326,7 +324,7 @@ def _searched(hops: Hops, first: int, bound: int, *, closed: bool) -> list[int]:
     starts = [first, *(i for i in range(count) if i != first)][:most] if closed else [first]
     best: list[int] = []
     for start in starts:
-        tour = _moved(_improved(_nearest(hops, start), hops, closed=closed), hops, closed=closed)
+        tour = _improved(_nearest(hops, start), hops, closed=closed)
         if not best or _length(tour, hops, closed=closed) < _length(best, hops, closed=closed):
             best = tour
         if _length(best, hops, closed=closed) <= bound:
@@ -360,32 +358,6 @@ def _improved(tour: list[int], hops: Hops, *, closed: bool) -> list[int]:
             if gain > 0:
                 tour[i + 1 : j + 1] = tour[i + 1 : j + 1][::-1]
                 changed = True
-    return tour
-
-
-def _moved(tour: list[int], hops: Hops, *, closed: bool) -> list[int]:
-    """The tour after moves of parts of up to three that shorten it (Or-opt); its start stays."""
-
-    def added(a: int, part: Sequence[int], b: int | None) -> int:
-        return hops[a][part[0]] + (0 if b is None else hops[part[-1]][b] - hops[a][b])
-
-    for _ in range(min(_MOST_MOVES, _STEPS // (20 * len(tour) ** 2))):
-        before = tour
-        for size, start in product((1, 2, 3), range(1, len(tour))):
-            part, rest = tour[start : start + size], [*tour[:start], *tour[start + size :]]
-            links = [*pairwise(rest), (rest[-1], rest[0] if closed else None)]
-            ways = (
-                (added(a, way, b), place, way)
-                for way in (part, part[::-1])
-                for place, (a, b) in enumerate(links, 1)
-            )
-            cost, place, way = min(ways, key=itemgetter(0))
-            a, b = links[start - 1]
-            if cost < added(a, part, b):
-                tour = [*rest[:place], *way, *rest[place:]]
-        if tour == before:
-            break
-        tour = _improved(tour, hops, closed=closed)
     return tour
 
 

@@ -18,7 +18,6 @@ from ascendboot.model.topology import (
     Shape,
     Signature,
     _doubling_bound,
-    _moved,
     _pipeline_bound,
     cost_of,
     order_nodes,
@@ -115,11 +114,6 @@ def test_nodes_on_one_leaf_are_in_the_order_of_their_slices(shape: Shape) -> Non
     even, odd = (f"n{i}" for i in range(14, 1, -2)), (f"n{i}" for i in range(15, 0, -2))
     assert found.nodes == ("n0", *even, *odd)
     assert found.after == order_nodes(leaves, shape).after
-
-
-def test_parts_of_a_tour_are_moved_where_reversals_do_not_help() -> None:
-    line = [[abs(a - b) for b in range(6)] for a in range(6)]
-    assert _moved([0, 3, 4, 1, 2, 5], line, closed=False) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
