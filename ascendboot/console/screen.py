@@ -6,7 +6,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 
 from ascendboot.console import streams
@@ -104,51 +103,35 @@ _LABEL, _WIDEST = len("unreachable"), 32
 _LABELS = {Outcome.WOULD_CHANGE: "plan", Outcome.NOT_RUN: "not run"}
 
 
-class Screen:
+class Screen(streams.Writer):
     """Prints progress and results; with `json_mode` on standard error."""
 
     def __init__(self, *, json_mode: bool = False) -> None:
+        super().__init__(sys.stderr if json_mode else sys.stdout)
         self.json_mode = json_mode
         self.shows_diffs = False
-        self._out = streams.Writer(sys.stderr if json_mode else sys.stdout)
-        self._err = self._out if json_mode else streams.Writer(sys.stderr)
+        self._err = self if json_mode else streams.Writer(sys.stderr)
         self._said: set[str] = set()
 
     @property
     def lost_answer(self) -> bool:
         """Whether lines of the result were lost; with --json the result is the document."""
-        return self._out.lost and not self.json_mode
+        return self.lost and not self.json_mode
 
     def say(self, text: str, style: str = "") -> None:
         """Print one line; at a terminal it is wrapped, and further lines are indented."""
         words = text.lstrip(" ")
         indent = len(text) - len(words)
-        lines = self._out.fitted(words, indent)
-        first, *rest = self._out.fitted(words, indent + 2) if len(lines) > 1 else lines
+        lines = self.fitted(words, indent)
+        first, *rest = self.fitted(words, indent + 2) if len(lines) > 1 else lines
         for line in (f"{' ' * indent}{first}", *rest):
-            self._out.line((line, style))
+            self.line((line, style))
 
     def say_once(self, text: str, style: str = "") -> None:
         """Print a note, unless the same one was printed before."""
         if text not in self._said:
             self._said.add(text)
             self.say(text, style)
-
-    def working(self, title: str) -> None:
-        """Show the running phase at a terminal."""
-        self._out.work(title)
-
-    def progress(self, words: str) -> None:
-        """Show at a terminal how far the running phase is."""
-        self._out.progress(words)
-
-    def rest(self) -> None:
-        """Stop showing a running phase."""
-        self._out.rest()
-
-    def live(self) -> AbstractContextManager[streams.LiveView | None]:
-        """Show a view over the whole terminal until the block ends; None: this is no terminal."""
-        return self._out.live()
 
     @staticmethod
     def has_reader() -> bool:
@@ -158,7 +141,7 @@ class Screen:
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """Print a phase: its title, then one line per distinct outcome, exceptions first."""
         self.rest()
-        self._out.line((title, "bold"))
+        self.line((title, "bold"))
         rows = folded(results, with_diffs=self.shows_diffs)
         width = max((len(nodes) for nodes, _ in rows if len(nodes) <= _WIDEST), default=0)
         for nodes, sample in rows:
@@ -168,15 +151,15 @@ class Screen:
             if sample.is_warning:
                 label, style = "warning", "yellow"
             begin = f"  {nodes:<{width}}  "
-            first, *rest = self._out.fitted(words, len(begin) + _LABEL + 2)
-            self._out.line(begin, (f"{label:<{_LABEL}}", style), f"  {first}")
+            first, *rest = self.fitted(words, len(begin) + _LABEL + 2)
+            self.line(begin, (f"{label:<{_LABEL}}", style), f"  {first}")
             for line in rest:
-                self._out.line(line)
+                self.line(line)
             # Output of a node may have several lines; they must not look like messages.
             for line in more:
-                self._out.line(f"      {line}")
+                self.line(f"      {line}")
             for line in sample.diff.splitlines() if self.shows_diffs else ():
-                self._out.line((f"      {line}", "dim"))
+                self.line((f"      {line}", "dim"))
 
     def json(self, document: Mapping[str, object]) -> None:
         """Print a document on standard output; OutputError if it cannot be written."""
@@ -205,7 +188,7 @@ class Screen:
     @staticmethod
     def shows_colours(*, to_stderr: bool) -> bool:
         """Return whether colours are on."""
-        return streams.Writer(sys.stderr if to_stderr else sys.stdout).shows_colours
+        return streams.Writer(sys.stderr if to_stderr else sys.stdout).has_colours
 
     def error(self, text: str, style: str = "red") -> None:
         """Print a failure on standard error, on one line."""
@@ -257,7 +240,7 @@ class Screen:
 
     def _indented(self, text: str) -> None:
         for line in text.splitlines():
-            self._out.line(f"      {line}")
+            self.line(f"      {line}")
 
     def _last_lines(self, failure: FirstFailure) -> None:
         if not failure.message:

@@ -205,7 +205,7 @@ class Writer:
             self._console = Console(file=file, highlight=False, soft_wrap=True)
 
     @property
-    def shows_colours(self) -> bool:
+    def has_colours(self) -> bool:
         """Whether colours are on."""
         console = self._console
         return console is not None and bool(console.color_system and not console.no_color)
@@ -237,7 +237,7 @@ class Writer:
         lines = wrapped(words, width, initial_indent=" " * column, subsequent_indent=" " * hang)
         return [lines[0][column:], *lines[1:]] if lines else [""]
 
-    def work(self, title: str) -> None:
+    def working(self, title: str) -> None:
         """Show a spinner with this title until `rest`, only at a terminal."""
         self.rest()
         if self._console is not None and self._console.is_terminal:

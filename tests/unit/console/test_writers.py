@@ -27,11 +27,11 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_gets_plain_lines() -> None:
     stream = io.StringIO()
     writer = Writer(stream)
-    writer.work("Ask")
+    writer.working("Ask")
     writer.line("plain ", ("red", "red"), " [bold]as it is[/bold]")
     writer.rest()
     assert stream.getvalue() == "plain red [bold]as it is[/bold]\n"
-    assert not writer.shows_colours
+    assert not writer.has_colours
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_terminal_gets_colours_unless_the_environment_forbids_them(
         writer = Writer(stream)
         writer.line("plain ", ("red", "red"))
         assert os.read(ours, 1000).decode() == f"plain {red}\r\n"
-        assert writer.shows_colours == (red != "red")
+        assert writer.has_colours == (red != "red")
     os.close(ours)
 
 
@@ -75,7 +75,7 @@ def test_a_terminal_shows_how_far_a_phase_is() -> None:
     with os.fdopen(theirs, "w") as stream:
         writer = Writer(stream)
         writer.progress("of no phase")
-        writer.work("Ask")
+        writer.working("Ask")
         writer.progress("12/16 nodes, slowest n7")
         writer.rest()
         shown = ""
@@ -90,7 +90,7 @@ def test_a_thread_that_comes_to_write_waits_until_the_spinner_is_gone() -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stream:
         writer, stopping, gone = Writer(stream), threading.Event(), threading.Event()
-        writer.work("Ask")
+        writer.working("Ask")
         status, seen = writer._status, list[bool]()
         stop = status.stop
 
