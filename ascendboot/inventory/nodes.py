@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ascendboot.inventory import values
 from ascendboot.inventory.messages import did_you_mean, no_such
@@ -15,7 +15,7 @@ from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import SSH_PORT, Creation, Device, Node, SshAccess
 from ascendboot.model.names import expand, fold, path_here
 from ascendboot.model.topology import Leaf
-from ascendboot.value import Value
+from ascendboot.value import Value, replace
 
 _LAST_PORT = 65535
 _JUMP = re.compile(
@@ -150,15 +150,8 @@ def _not_a_name(text: str) -> str:
     )
 
 
-class Draft(Value):
-    """One node before its jump and user are resolved."""
-
-    name: str
-    entry: Entry
-    address: str | None
-    cluster_address: str | None
-    server_id: str | None
-    devices: tuple[Device, ...]
+Draft: TypeAlias = "tuple[Entry, Node]"
+"""A node without its jump; empty texts stand for what was reported as wrong."""
 
 
 def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
@@ -166,22 +159,24 @@ def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
 
     They are complete only if nothing was reported.
     """
-    drafts = [draft for entry in entries for draft in _drafts(sheet, entry)]
-    _report_duplicates(sheet, drafts)
-    by_name = {draft.name: draft for draft in drafts}
-    jumps = [_jump(sheet, draft, by_name) for draft in drafts]
-    user = None
+    user = ""
     if any(entry.value("user") is None for entry in entries):
         try:
             user = pwd.getpwuid(os.geteuid()).pw_name
         except KeyError:
             words = f"user is missing, and user id {os.geteuid()} has no login name here; "
             sheet.report(sheet.mark.at("defaults"), f"{words}state `user` in `defaults`")
-    nodes = (_node(sheet, draft, jump, user) for draft, jump in zip(drafts, jumps, strict=True))
-    return tuple(node for node in nodes if node)
+    drafts = [(entry, node) for entry in entries for node in _nodes(sheet, entry, user)]
+    _report_duplicates(sheet, drafts)
+    by_name = {node.name: (entry, node) for entry, node in drafts}
+    return tuple(
+        replace(node, ssh=replace(node.ssh, jump=_jump(sheet, (entry, node), by_name)))
+        for entry, node in drafts
+    )
 
 
-def _drafts(sheet: Sheet, entry: Entry) -> Iterator[Draft]:
+def _nodes(sheet: Sheet, entry: Entry, own_login_name: str) -> Iterator[Node]:
+    value = entry.value
     addresses = entry.each("address", sheet)
     if not entry.is_stated("address"):
         sheet.report(entry.mark, "address is missing; write for example `address: 192.0.2.11`")
@@ -191,15 +186,33 @@ def _drafts(sheet: Sheet, entry: Entry) -> Iterator[Draft]:
     server_ids = entry.each("server_id", sheet)
     if not entry.is_stated("server_id"):
         server_ids = cluster_addresses
-    devices = _devices(sheet, entry)
+    devices, count, made = _devices(sheet, entry), value("devices"), entry.created
+    identity = value("identity")
+    ssh = SshAccess(
+        user=value("user") or own_login_name,
+        port=value("port") or SSH_PORT,
+        # Absolute: the record of setup must be the same in all working directories.
+        identity=str(path_here(identity, sheet.file).absolute()) if identity else None,
+        sudo=value("sudo"),
+        fingerprint=value("fingerprint"),
+        unstated=tuple(key for key in ("user", "port") if value(key) is None),
+    )
     for index, name in enumerate(entry.names):
-        yield Draft(
+        yield Node(
             name=name,
-            entry=entry,
-            address=addresses[index] if addresses else None,
-            cluster_address=cluster_addresses[index] if cluster_addresses else None,
-            server_id=server_ids[index] if server_ids else None,
+            address=addresses[index] if addresses else "",
+            cluster_address=cluster_addresses[index] if cluster_addresses else "",
+            server_id=server_ids[index] if server_ids else "",
+            ssh=ssh,
+            container=made.name if made else value("container"),
+            engine=value("engine"),
+            creation=Creation(**made.model_dump(exclude={"name"})) if made else None,
             devices=devices[index] if devices else (),
+            device_count=count if isinstance(count, int) else None,
+            interface=value("interface"),
+            leaf=_leaf(value("leaf")),
+            groups=tuple(value("groups") or ()),
+            env=entry.env,
         )
 
 
@@ -258,7 +271,7 @@ class Use(NamedTuple):
     """Equal for two ways to write the same value."""
 
 
-def _report_duplicates(sheet: Sheet, drafts: list[Draft]) -> None:
+def _report_duplicates(sheet: Sheet, drafts: Sequence[Draft]) -> None:
     """Report values that several nodes have, but none that follows from an earlier report."""
     reported: set[frozenset[str]] = set()
     for what, uses in (
@@ -281,31 +294,29 @@ def _report_duplicates(sheet: Sheet, drafts: list[Draft]) -> None:
 
 
 def _text(draft: Draft, key: str, identity: Callable[[str], Hashable]) -> Use | None:
-    text = getattr(draft, key)
-    if text is None:
-        return None
-    keys = ("server_id", "cluster_address", "address")
-    mark = draft.entry.mark_of(*keys[keys.index(key) :])
-    return Use(text, draft.name, mark, identity(text))
+    entry, node = draft
+    text, keys = getattr(node, key), ("server_id", "cluster_address", "address")
+    mark = entry.mark_of(*keys[keys.index(key) :])
+    return Use(text, node.name, mark, identity(text)) if text else None
 
 
 def _address(draft: Draft) -> Use | None:
     """Nodes behind one forwarding machine share an address, but not with the same port."""
-    if draft.address is None:
+    entry, node = draft
+    if not node.address:
         return None
-    entry = draft.entry
-    machine: Hashable = values.ip_of(draft.address) or draft.address.lower().removesuffix(".")
-    identity = (machine, entry.value("port") or SSH_PORT, entry.value("jump"))
-    return Use(draft.address, draft.name, entry.mark_of("address"), identity)
+    machine: Hashable = values.ip_of(node.address) or node.address.lower().removesuffix(".")
+    identity = (machine, node.ssh.port, entry.value("jump"))
+    return Use(node.address, node.name, entry.mark_of("address"), identity)
 
 
-def _device_ips(drafts: list[Draft]) -> Iterator[Use]:
-    for draft in drafts:
-        marks = draft.entry.mark_of("devices").items
-        for device, item in zip(draft.devices, marks, strict=False):
+def _device_ips(drafts: Sequence[Draft]) -> Iterator[Use]:
+    for entry, node in drafts:
+        marks = entry.mark_of("devices").items
+        for device, item in zip(node.devices, marks, strict=False):
             ip = device.device_ip
             if ip is not None:
-                holder = f"{draft.name} device {device.device_id}"
+                holder = f"{node.name} device {device.device_id}"
                 yield Use(ip, holder, item.at("device_ip"), values.ip_of(ip))
 
 
@@ -333,10 +344,9 @@ def _some(texts: Sequence[str]) -> str:
 
 def _jump(sheet: Sheet, draft: Draft, drafts: dict[str, Draft]) -> str | None:
     """The machine to jump through, as USER@HOST:PORT; a node's name is resolved."""
-    text = draft.entry.value("jump")
+    text, mark = draft[0].value("jump"), draft[0].mark_of("jump")
     if text is None:
         return None
-    mark = draft.entry.mark_of("jump")
     if text in drafts:
         return _through(sheet, draft, drafts[text], mark)
     match = _JUMP.fullmatch(text)
@@ -354,51 +364,17 @@ def _jump(sheet: Sheet, draft: Draft, drafts: dict[str, Draft]) -> str | None:
 
 
 def _through(sheet: Sheet, draft: Draft, other: Draft, mark: Mark) -> str | None:
-    if other is draft:
-        if "jump" in draft.entry.mark.keys:
+    entry, node = other
+    if node.name == draft[1].name:
+        if "jump" in entry.mark.keys:
             sheet.report(mark, "a node is not reached through itself; remove this")
         return None  # the jump that holds for all others
-    onward = other.entry.value("jump")
-    if onward is not None and onward != other.name:
-        sheet.report(mark, f"{other.name} is itself reached through {onward}; one jump is the most")
-    if other.address is None:
-        return None
-    host = f"[{other.address}]" if ":" in other.address else other.address
-    user = other.entry.value("user")
-    port = other.entry.value("port")
+    onward = entry.value("jump")
+    if onward is not None and onward != node.name:
+        sheet.report(mark, f"{node.name} is itself reached through {onward}; one jump is the most")
+    host = f"[{node.address}]" if ":" in node.address else node.address
+    user, port = entry.value("user"), entry.value("port")
     return f"{f'{user}@' if user else ''}{host}{f':{port}' if port else ''}"
-
-
-def _node(sheet: Sheet, draft: Draft, jump: str | None, own_login_name: str | None) -> Node | None:
-    value = draft.entry.value
-    user, identity, count = value("user") or own_login_name, value("identity"), value("devices")
-    if not (draft.address and draft.cluster_address and draft.server_id and user):
-        return None
-    return Node(
-        name=draft.name,
-        address=draft.address,
-        cluster_address=draft.cluster_address,
-        server_id=draft.server_id,
-        ssh=SshAccess(
-            user=user,
-            port=value("port") or SSH_PORT,
-            # Absolute: the record of setup must be the same in all working directories.
-            identity=str(path_here(identity, sheet.file).absolute()) if identity else None,
-            jump=jump,
-            sudo=value("sudo"),
-            fingerprint=value("fingerprint"),
-            unstated=tuple(key for key in ("user", "port") if value(key) is None),
-        ),
-        container=made.name if (made := draft.entry.created) else value("container"),
-        engine=value("engine"),
-        creation=Creation(**made.model_dump(exclude={"name"})) if made else None,
-        devices=draft.devices,
-        device_count=count if isinstance(count, int) else None,
-        interface=value("interface"),
-        leaf=_leaf(value("leaf")),
-        groups=tuple(value("groups") or ()),
-        env=draft.entry.env,
-    )
 
 
 def _leaf(stated: str | dict[str, str] | None) -> Leaf | None:
