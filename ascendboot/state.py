@@ -149,10 +149,8 @@ class State(Value):
         holder = f"run {run_id}, {whoami()}, pid {os.getpid()}"
         with held(path, holder) as other:
             if other is not None:
-                raise AscendbootError(
-                    f"{cluster}: could not start: another setup or reset runs "
-                    f"({other}); wait until it has ended, or end that process"
-                )
+                words = f"{cluster}: could not start: another setup or reset runs ({other})"
+                raise AscendbootError(f"{words}; wait until it has ended, or end that process")
             yield
 
 

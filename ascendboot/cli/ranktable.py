@@ -305,10 +305,8 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     if path.exists() and not force:
         if path.is_file() and path.read_bytes() == text.encode():
             return
-        raise UsageError(
-            f"{path}: could not be written: it exists with other contents; choose another name, "
-            "or use --force"
-        )
+        words = "it exists with other contents; choose another name, or use --force"
+        raise UsageError(f"{path}: could not be written: {words}")
     write_text(path, text)
     path.chmod(0o644)
 
@@ -429,10 +427,8 @@ def _product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product 
     """Return the stated product, else that of the NPUs, or None; AscendbootError if they differ."""
     known = known_products(cluster, found)
     if len(known) > 1:
-        raise AscendbootError(
-            f"the nodes have NPUs of different products: {' and '.join(known)}; a rank table is "
-            "for one product; select its nodes with --nodes"
-        )
+        words = f"the nodes have NPUs of different products: {' and '.join(known)}"
+        raise AscendbootError(f"{words}; a rank table is for one; select its nodes with --nodes")
     return known[0] if known else None
 
 

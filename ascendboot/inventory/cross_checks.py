@@ -72,17 +72,11 @@ def report_parallel_sizes(sheet: Sheet, keys: InventoryKeys, nodes: Sequence[Nod
     if not all(counts) or not devices:
         return
     if devices % of_model:
-        text = (
-            f"tp * pp * cp is {of_model}, which does not divide the {devices} devices of all "
-            "nodes; state sizes that divide them"
-        )
-        sheet.report(mark, text)
+        text = f"tp * pp * cp is {of_model}, which does not divide the {devices} devices of all "
+        sheet.report(mark, f"{text}nodes; state sizes that divide them")
     elif devices // of_model < sizes.dp_min:
-        text = (
-            f"dp_min is {sizes.dp_min}, and {devices} devices hold {devices // of_model} of a "
-            f"model on {of_model}; state less"
-        )
-        sheet.report(mark.at("dp_min"), text)
+        held = f"{devices} devices hold {devices // of_model} of a model on {of_model}"
+        sheet.report(mark.at("dp_min"), f"dp_min is {sizes.dp_min}, and {held}; state less")
 
 
 def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:
@@ -368,9 +362,7 @@ def _why_not_mca(following: list[str], seen: set[str]) -> str | None:
         return f"{name} is set twice, which mpirun refuses; keep one"
     seen.add(name)
     if name in _listed().parameters_set:
-        return (
-            f"ascendboot or horovodrun sets {name} itself, and mpirun refuses it twice; remove it"
-        )
+        return f"ascendboot or horovodrun sets {name}, and mpirun refuses it twice; remove it"
     if reason := _why_not_parameter(name):
         return f"{name}: {reason}"
     partner = name.replace("_exclude", "_include")

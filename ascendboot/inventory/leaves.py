@@ -96,9 +96,8 @@ def _leaves_in(file: str, text: str) -> Iterator[tuple[str, Leaf, int]]:
         where = documents.shown(tuple(error.errors()[0]["loc"]))
         raise ValueError(f"{file}: {where}: not as in {_FORMS}; name such a file") from None
     if found.status != "completed":
-        raise ValueError(
-            f"{file}: its status is {described(found.status)}, not completed; copy it again"
-        )
+        status = described(found.status)
+        raise ValueError(f"{file}: its status is {status}, not completed; copy it again")
     for entry in found.server_list:
         if isinstance(entry, _Tor):
             leaf = entry.tor_ip or f"tor-{entry.tor_id}"

@@ -178,7 +178,7 @@ def _imported(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> tup
 
 
 _LEVELS = "2.0"
-"""The generation that names no servers."""
+_NO_SERVERS = f"a table of version {_LEVELS} names no servers"
 
 
 def _use_own_table(
@@ -232,20 +232,15 @@ def _refusals(source: documents.Source, keys: InventoryKeys) -> Iterator[str]:
 def _unfit_levels(rows: Sequence[Row], nodes: Sequence[Node], keys: InventoryKeys) -> Iterator[str]:
     """Where a table of version 2.0 differs: rank N is the N-th device that the inventory states."""
     if not all(node.devices for node in nodes):
-        yield (
-            "a table of version 2.0 names no servers; state the `devices` of every "
-            "node, in rank order"
-        )
+        yield f"{_NO_SERVERS}; state the `devices` of every node, in rank order"
         return
     stated = [device.device_id for node in nodes for device in node.devices]
     listed = [row.device_id for row in rows]
     if stated != listed:
         yield f"the device ids are {listed} in rank order, and {stated} in the inventory"
     if keys.primary and keys.primary != nodes[0].name:
-        yield (
-            f"a table of version 2.0 names no servers: rank 0 is on the first node, "
-            f"{nodes[0].name}, which must be the primary"
-        )
+        first = nodes[0].name
+        yield f"{_NO_SERVERS}: rank 0 is on the first node, {first}, which must be the primary"
 
 
 def _unfit_servers(
@@ -263,17 +258,13 @@ def _unfit_servers(
         if listed is None:
             yield f'{node.name}, whose server_id is "{server}", is not in the table'
         elif stated and stated != listed:
-            yield (
-                f"{node.name} has the devices {listed} there and {stated} in the inventory; "
-                "leave `devices` out, or state the same"
-            )
+            words = f"{node.name} has the devices {listed} there and {stated} in the inventory"
+            yield f"{words}; leave `devices` out, or state the same"
     runs = Counter(server for server, _ in groupby(row.server for row in rows))
     for server, count in runs.items():
         if count > 1:
             yield f'the ranks of "{server}" are not one after the other'
     first, primary = by_id.get(rows[0].server) if rows else None, keys.primary or nodes[0].name
     if first is not None and first.name != primary:
-        yield (
-            f"rank 0 is on {first.name}, and the primary is {primary}; write "
-            f"`primary: {first.name}`"
-        )
+        words = f"rank 0 is on {first.name}, and the primary is {primary}"
+        yield f"{words}; write `primary: {first.name}`"

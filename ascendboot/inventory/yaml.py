@@ -52,10 +52,8 @@ def locate(
             return cwd / path
     if (cwd / name).is_dir():
         raise UsageError(f"{source}: {name} is a folder; name the YAML file in it")
-    raise UsageError(
-        f"{source}: could not find the inventory {name}: tried "
-        f"{', '.join(map(str, tried))}{_offer(cwd)}"
-    )
+    words = f"{source}: could not find the inventory {name}"
+    raise UsageError(f"{words}: tried {', '.join(map(str, tried))}{_offer(cwd)}")
 
 
 def _last_set_up(cwd: Path, current: Path, usual: Path | None) -> Path:
@@ -75,10 +73,8 @@ def _last_set_up(cwd: Path, current: Path, usual: Path | None) -> Path:
     except OSError as error:
         raise UsageError(f"{shown}: could not be read: {error}; use --inventory") from error
     if not recorded or not _is_file(beside / recorded):
-        raise UsageError(
-            f"{shown}: names the inventory {recorded or '(nothing)'}, which is not there; "
-            "use --inventory, or run setup again"
-        )
+        words = f"{shown}: names the inventory {recorded or '(nothing)'}, which is not there"
+        raise UsageError(f"{words}; use --inventory, or run setup again")
     return beside / recorded
 
 

@@ -384,17 +384,14 @@ def pick(
 
     Nodes with equal leaves form a group. The smallest group that holds all nodes is taken, else
     the groups of `keep`, then the largest groups as a whole and the smallest that holds the rest.
-
-    Raises:
-        ValueError: there are fewer than `count` nodes, or `keep` has more or unknown ones.
+    ValueError: there are fewer than `count` nodes, or `keep` has more or unknown ones.
     """
     unknown = sorted(set(keep) - leaves.keys())
     if unknown:
         raise ValueError(f"could not keep {', '.join(unknown)}: not among the nodes to pick from")
     if not len(set(keep)) <= count <= len(leaves):
-        raise ValueError(
-            f"could not pick {count} of {len(leaves)} nodes and keep {len(set(keep))} of them"
-        )
+        words = f"could not pick {count} of {len(leaves)} nodes and keep"
+        raise ValueError(f"{words} {len(set(keep))} of them")
     groups: dict[Signature, list[str]] = {}
     for name in leaves:
         groups.setdefault(leaves[name], []).append(name)

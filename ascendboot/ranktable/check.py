@@ -99,9 +99,8 @@ def _stale_members(
             yield _problem("hccn-conf-stale", where, words)
     place = number(device.get("super_device_id"))
     if None not in (place, now.super_device_id) and place != now.super_device_id:
-        words = (
-            f"the table has {place}, {name} has {now.super_device_id} (npu-smi info -t spod-info)"
-        )
+        words = f"the table has {place}, {name} has {now.super_device_id}"
+        words += " (npu-smi info -t spod-info)"
         yield _problem("super-device-stale", (*path, "super_device_id"), words)
 
 
@@ -127,17 +126,12 @@ def _stale_ranks(
         only, instead = _words(rank) - _words(own), _words(own) - _words(rank)
         if node is None:
             known = ", ".join(dict.fromkeys(name for name, _ in holders))
-            words = (
-                f'no node has device {rank.device_id} in net instance "{instance}"; the nodes have '
-                f"{known}"
-            )
-            yield _problem("server-unknown", path, words)
+            words = f'no node has device {rank.device_id} in net instance "{instance}"'
+            yield _problem("server-unknown", path, f"{words}; the nodes have {known}")
         elif only or instead:
-            words = (
-                f"the table has {min(only, default='less')}, {node} device {rank.device_id} has "
-                f"{min(instead, default='nothing more')} (/etc/hccl_rootinfo.json)"
-            )
-            yield _problem("level-stale", path, words)
+            stated, own_words = min(only, default="less"), min(instead, default="nothing more")
+            words = f"the table has {stated}, {node} device {rank.device_id} has {own_words}"
+            yield _problem("level-stale", path, f"{words} (/etc/hccl_rootinfo.json)")
 
 
 def _words(rank: LevelRank) -> set[str]:

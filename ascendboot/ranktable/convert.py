@@ -39,10 +39,8 @@ def _from_server_list(table: Table, generation: Generation) -> Converted:
     try:
         return FORMATS[generation].from_servers(table.to_servers())
     except LackingError as lacking:
-        raise RankTableError(
-            f"could not be converted from {table.generation} to {generation}: what is missing is "
-            f"{lacking}"
-        ) from None
+        words = f"could not be converted from {table.generation} to {generation}"
+        raise RankTableError(f"{words}: what is missing is {lacking}") from None
 
 
 def in_order(table: Table, order: Order) -> Table:
@@ -50,9 +48,7 @@ def in_order(table: Table, order: Order) -> Table:
     if order == "given":
         return table
     if not isinstance(table, RankTable):
-        raise RankTableError(
-            f"--order {order}: {table.generation} states no order of servers that could change"
-        )
+        raise RankTableError(f"--order {order}: {table.generation} states no order of servers")
     servers = sorted(table.server_list, key=lambda server: server.server_id)
     return replace(table, server_list=numbered(servers))
 
@@ -62,10 +58,8 @@ def merge(tables: Sequence[Table]) -> Table:
     generations = sorted({table.generation for table in tables})
     merged = type(tables[0]).merged(tables) if len(generations) == 1 else None
     if merged is None:
-        raise RankTableError(
-            f"could not be merged: the tables are {' and '.join(generations)}; convert all of them "
-            "to one version first"
-        )
+        words = f"could not be merged: the tables are {' and '.join(generations)}"
+        raise RankTableError(f"{words}; convert all of them to one version first")
     return merged
 
 
@@ -142,10 +136,8 @@ def build(
     wanted = FORMATS[generation]
     if product is not None and product not in wanted.products:
         readers = " and ".join(CALLED[reader] for reader in wanted.products)
-        raise RankTableError(
-            f"could not write {wanted.called}: it is for {readers}, and the NPUs are of "
-            f"{CALLED[product]}"
-        )
+        words = f"it is for {readers}, and the NPUs are of {CALLED[product]}"
+        raise RankTableError(f"could not write {wanted.called}: {words}")
     if order == "server-id":
         members = sorted(members, key=lambda member: member.server_id)
     if wanted.from_members is not None:

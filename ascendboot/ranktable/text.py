@@ -194,7 +194,5 @@ def _decoded(name: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise RankTableError(
-            f"{name}: could not be read: line {line}: byte 0x{content[error.start]:02x} is not "
-            "UTF-8; save the file as UTF-8"
-        ) from None
+        words = f"line {line}: byte 0x{content[error.start]:02x} is not UTF-8; save it as UTF-8"
+        raise RankTableError(f"{name}: could not be read: {words}") from None

@@ -7,8 +7,6 @@ from ascendboot.ranktable.formats import FORMATS, Generation, generation_of, tab
 from ascendboot.ranktable.rules import CALLED, Job, Level, Problem, Product, TableCheck
 from ascendboot.ranktable.text import Source
 
-HETEROGENEOUS = "1.1"
-
 
 def validate_table(
     source: Source,
@@ -64,14 +62,10 @@ def _check_version(root: Members, generation: Generation, product: Product | Non
     if stated is None and generation != "group list":
         root.missing("version")
     elif version is not None and version != generation:
-        words, hccl = f'version is "{cut(version)}", the fields are those of {found.called}', None
-        if version == HETEROGENEOUS:
-            # HCCL looks for what tables of 1.1 begin with
-            hccl = "json object has no property called collective_id"
-            words = (
-                f"tables of 1.1, that of clusters of several kinds of machines, have collective_id "
-                f"and node_list; the fields are those of {found.called}"
-            )
+        words = f'version is "{cut(version)}", the fields are those of {found.called}'
+        # of tables of 1.1 HCCL reads collective_id first
+        is_1_1 = version == "1.1"
+        hccl = "json object has no property called collective_id" if is_1_1 else None
         if generation == "group list":
             words = f'version is "{cut(version)}"; a group list has none'
         elif version in ("1.3", "1.4"):

@@ -36,24 +36,21 @@ def table_in(source: Source) -> dict[str, object]:
     """The document of a rank table, good or bad; RankTableError if it is something else."""
     document = source.document
     if not isinstance(document, dict):
-        raise RankTableError(
-            f"{source.name}: not a rank table: the document is {kind(document)}, not an object"
-        )
+        words = f"the document is {kind(document)}, not an object"
+        raise RankTableError(f"{source.name}: not a rank table: {words}")
     for name, what in _OTHERS.items():
         if name in document:
             raise RankTableError(f"{source.name}: not a rank table, but {what}: it has {name}")
-    lists = list(dict.fromkeys(known.list_name for known in FORMATS.values()))
+    *lists, last = dict.fromkeys(known.list_name for known in FORMATS.values())
     if document.get("status") == "initializing" and len(document) == 1:
         raise RankTableError(
             f"{source.name}: no rank table yet: status is initializing: its controller writes the "
             "devices when all pods have started; read it again then"
         )
-    if not document.keys() & set(lists):
+    if not document.keys() & {*lists, last}:
         names = ", ".join(cut(name) for name in list(document)[:5]) or "nothing"
-        raise RankTableError(
-            f"{source.name}: not a rank table: none of {', '.join(lists[:-1])} and {lists[-1]} is "
-            f"there; it has {names}"
-        )
+        words = f"none of {', '.join(lists)} and {last} is there; it has {names}"
+        raise RankTableError(f"{source.name}: not a rank table: {words}")
     return document
 
 

@@ -166,9 +166,8 @@ def device_places(text: str, name: str) -> Mapping[int, LevelRank]:
         raise RankTableError(f"{name}: topo_file_path is missing, which HCCL of 950 wants")
     ranks = unnumbered_ranks(document, name)
     if document.get("rank_count") != len(ranks):
-        raise RankTableError(
-            f"{name}: rank_count is {document.get('rank_count')}, and rank_list has {len(ranks)}"
-        )
+        count = document.get("rank_count")
+        raise RankTableError(f"{name}: rank_count is {count}, and rank_list has {len(ranks)}")
     places = {rank.device_id: rank for rank in ranks}
     if len(places) != len(ranks):
         raise RankTableError(f"{name}: a device_id is there twice")
@@ -303,10 +302,8 @@ def _check_level(level: Members, local: int | None, seen: _Seen) -> int | None:
         return layer
     size = None if addresses is None else len(addresses)
     if size is not None and seen.sizes.setdefault((layer, instance), size) != size:
-        words = (
-            f'net instance "{cut(instance)}" of layer {layer} has {size} addresses here, '
-            f"{seen.sizes[layer, instance]} at an earlier rank"
-        )
+        words = f'net instance "{cut(instance)}" of layer {layer} has {size} addresses here, '
+        words += f"{seen.sizes[layer, instance]} at an earlier rank"
         level.report("instance-addresses", "rank_addr_list", words, value=instance)
     if layer == 0 and local is not None:
         rank = level.path[:2]

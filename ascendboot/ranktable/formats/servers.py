@@ -257,9 +257,8 @@ class _Servers(Struct):
         name = server.label("server_id", 64, hccl_if_empty="serverId[] is empty")
         first = index if name is None else self.ids.setdefault(name, index)
         if first != index:
-            words = (
-                f'server_id "{cut(name or "")}" is used twice: server_list[{first}] and [{index}]'
-            )
+            both = f"server_list[{first}] and [{index}]"
+            words = f'server_id "{cut(name or "")}" is used twice: {both}'
             server.report("server-twice", "server_id", words, value=name)
         listed, before = server.filled_list("device"), len(self.devices)
         ids: set[int] = set()
@@ -310,28 +309,18 @@ class _Servers(Struct):
         if is_first:
             self.address_count, self.first_has_no_address = count, not addresses
         elif count != self.address_count and (addresses or self.address_count):
-            words = (
-                f"the device has {count} address{'' if count == 1 else 'es'}, the first one has "
-                f"{self.address_count}"
-            )
-            members.report(
-                "address-count",
-                "device_ip" if addresses else None,
-                words,
-                index=len(self.devices),
-                value=count,
-                other=self.address_count,
-            )
+            other, index = self.address_count, len(self.devices)
+            words = f"the number of its addresses is {count}, that of the first device {other}"
+            name = "device_ip" if addresses else None
+            members.report("address-count", name, words, index=index, value=count, other=other)
         if not addresses:
             self._check_without_address(device)
 
     def _check_address(self, text: str, address: bytes, device: placement.Device) -> None:
         owner = self.owners.setdefault(address, device)
         if owner is not device:
-            words = (
-                f"device_ip {text} is used twice: {device.server_name} {device} and "
-                f"server_list[{owner.server}] {owner}"
-            )
+            words = f"device_ip {text} is used twice: {device.server_name} {device} and "
+            words += f"server_list[{owner.server}] {owner}"
             device.members.report("address-twice", "device_ip", words, value=text)
         self.first_address = self.first_address or address
         if self.several:
@@ -372,10 +361,8 @@ class _Servers(Struct):
                 continue
             partner, port = device.device_id ^ 1, device.ports["backup_device_port"]
             if owner.server != device.server or owner.device_id != partner:
-                words = (
-                    f"{name} {text} is that of server_list[{owner.server}] {owner}, and {device} "
-                    f"shares its module with {partner}"
-                )
+                words = f"{name} {text} is that of server_list[{owner.server}] {owner}, and "
+                words += f"{device} shares its module with {partner}"
                 one, other = device.device_id, owner.device_id
                 members.report("backup-partner", name, words, level=level, device=one, other=other)
             elif port is not None and port == owner.ports["device_port"]:

@@ -125,13 +125,7 @@ def test_over_roce_every_device_needs_an_address() -> None:
 def test_tables_of_heterogeneous_clusters_are_named() -> None:
     """HCCL reads 1.1 by another reader, which begins with `collective_id` (hcomm, Heterog)."""
     (problem,) = validate_table(source_of(changed(v10(), "version", "1.1")))
-    assert (problem.text, problem.hccl) == (
-        (
-            "tables of 1.1, that of clusters of several kinds of machines, have collective_id and "
-            "node_list; the fields are those of version 1.0"
-        ),
-        "json object has no property called collective_id",
-    )
+    assert problem.hccl == "json object has no property called collective_id"
     with pytest.raises(RankTableError) as caught:
         validate_table(source_of({"version": "1.1", "collective_id": "c", "node_list": []}))
     assert str(caught.value) == (

@@ -26,7 +26,7 @@ TEXTS = {
     b'{"a": [1, 2': "line 1, column 12: the text ends too early",
     '{"a": 1}'.encode("utf-16"): "the text is UTF-16 or UTF-32; save it as UTF-8",
     '{"a": 1}'.encode("utf-16-le"): "the text is UTF-16 or UTF-32; save it as UTF-8",
-    b'{"a":\n "\xff"}': "line 2: byte 0xff is not UTF-8; save the file as UTF-8",
+    b'{"a":\n "\xff"}': "line 2: byte 0xff is not UTF-8; save it as UTF-8",
 }
 
 
