@@ -19,7 +19,7 @@ from ascendboot.cli.verbs import Call, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import InventoryError, UnreachableError, UsageError, excerpt
 from ascendboot.export.volcano import template
-from ascendboot.facts.container import running_query
+from ascendboot.facts.container import ENGINES, running_queries
 from ascendboot.facts.node_facts import host_queries
 from ascendboot.facts.query import Answer, Unanswered, query, value_of
 from ascendboot.inventory import schema, values
@@ -38,7 +38,7 @@ Ask = Callable[[str, str], str]
 _FURTHER = ("primary", "code", "env", "data", "launcher", "resources", "profile", "checkpoint")
 _OF_ONE_NODE = ("address", "cluster_address", "server_id", "groups")
 _VIRTUAL = re.compile(r"(docker|br-|veth|virbr|cni|flannel|podman|cali|tunl|kube).*")
-_FACTS = ("host", "interfaces", "npus", "running")
+_FACTS = ("host", "interfaces", "npus", *ENGINES["auto"])
 _NUMBERED = re.compile("node-[0-9]+")
 _NONE = "none"
 _NOT_WRITTEN = (
@@ -154,7 +154,8 @@ class _Node(Struct):
         """Fill in what it answers; returns what it could not answer or has otherwise."""
         system, npus = value_of(answers["host"]), value_of(answers["npus"])
         self.hostname = system.hostname if system else self.name
-        self.running = value_of(answers["running"]) or {}
+        for engine in reversed(ENGINES["auto"]):
+            self.running = {**self.running, **(value_of(answers[engine]) or {})}
         self.networks = {
             each.network: (each.address, interface.name)
             for interface in value_of(answers["interfaces"]) or ()
@@ -203,7 +204,7 @@ class _Draft(Struct):
         """
 
         def answers_of(node: Node) -> dict[str, Answer[Any]]:
-            facts = {**host_queries(cluster, node), "running": running_query()}
+            facts = {**host_queries(cluster, node), **running_queries()}
             return query(hosts[node.name], {key: facts[key] for key in _FACTS})
 
         options = {"reads": True, "accept_new": accept_new}

@@ -58,21 +58,29 @@ def container_query(node: Node) -> dict[str, query.Fact[system.Engines]]:
     return {"container": query.of_sections(command, _engines)}
 
 
-def running_query() -> query.Fact[Mapping[str, str]]:
-    """The query for the images of the containers that run on a node, by name."""
-    command = read_script(
-        script("facts-running.sh", limit_s=_LIMIT_S),
-        purpose="list the running containers",
-        timeout_s=3.0 * _LIMIT_S,
-    )
-    return query.of_sections(command, _running)
+def running_queries() -> dict[str, query.Fact[Mapping[str, str]]]:
+    """The queries of each engine for the images of the containers that it runs, by name."""
+    return {
+        engine: query.of_sections(
+            read_script(
+                script("facts-running.sh", limit_s=_LIMIT_S),
+                engine,
+                purpose=f"list the running containers of {engine}",
+                timeout_s=1.5 * _LIMIT_S,
+            ),
+            _running,
+        )
+        for engine in ENGINES["auto"]
+    }
 
 
 def _running(sections: query.Sections) -> Mapping[str, str]:
-    if refused := [_message(reply) for reply in sections.values() if reply.exit_code]:
-        raise ToolError("; ".join(refused))
-    lines = [line.split() for reply in sections.values() for line in reply.text.splitlines()]
-    return {name.split(",")[0]: "".join(image) for name, *image in sorted(filter(None, lines))}
+    lines: list[list[str]] = []
+    for reply in sections.values():
+        if reply.exit_code:
+            raise ToolError(_message(reply))
+        lines += filter(None, map(str.split, reply.text.splitlines()))
+    return {name.split(",")[0]: "".join(image) for name, *image in sorted(lines)}
 
 
 def container_exec(node: Node, answer: query.Answer[system.Engines]) -> ContainerExec | None:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Lists the running containers of each engine, with their images. `limit_s`: seconds for each call.
+# facts-running.sh ENGINE: lists its running containers with their images, if it is there, for at
+# most `limit_s` seconds.
 # shellcheck source=templates/scripts/sections.sh
 . sections.sh
 : "${limit_s:?}"
-for engine in docker podman; do
-  locate "$engine" "/usr/local/bin/$engine" "/usr/bin/$engine" || continue
-  query "$engine" timeout -k 1 "$limit_s" "$found" ps --format '{{.Names}} {{.Image}}'
-done
+if locate "$1" "/usr/local/bin/$1" "/usr/bin/$1"; then
+  query "$1" timeout -k 1 "$limit_s" "$found" ps --format '{{.Names}} {{.Image}}'
+fi
 section end 0 ''

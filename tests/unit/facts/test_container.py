@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.container import PROGRAMS, container_exec, container_query
+from ascendboot.facts.container import PROGRAMS, container_exec, container_query, running_queries
 from ascendboot.facts.parsers.system import Container, Engines, parse_inspect, parse_names
 from ascendboot.facts.query import Answered, Unanswered, answer_to
 from ascendboot.model.cluster import ContainerExec, Engine
@@ -68,6 +68,17 @@ def test_podman_is_used_if_docker_lacks_the_container(host: Host) -> None:
     podman = host.engine("podman", inspect=told("running"))
     found = Container(engine=podman, id=ID, status="running")
     assert host.ask() == Answered(Engines(container=found))
+
+
+def test_what_runs_is_listed_beside_a_broken_engine(host: Host) -> None:
+    host.engine("docker", inspect="exit 1", ps="echo no socket >&2; exit 1")
+    host.engine("podman", inspect="exit 1", ps="printf 'b x/y:1\\na,alias\\n'")
+    docker, podman = (
+        answer_to(fact, host(fact.command).to(fact.command)) for fact in running_queries().values()
+    )
+    assert isinstance(docker, Unanswered)
+    assert docker.message == "could not list the running containers of docker: no socket"
+    assert podman == Answered({"a": "", "b": "x/y:1"})
 
 
 def test_only_the_stated_engine_is_queried(host: Host) -> None:
