@@ -64,6 +64,8 @@ class SshAccess(Value, kw_only=True):
     """Private keys that ~/.ssh/config names, in place of the usual ones."""
     only_files: bool = False
     """Whether no other key of the agent is tried (IdentitiesOnly)."""
+    known_as: str | None = None
+    """The name of its host key that ~/.ssh/config states (HostKeyAlias)."""
     unstated: tuple[str, ...] = ()
     """What the inventory does not state: the value is a default that ~/.ssh/config overrides."""
 

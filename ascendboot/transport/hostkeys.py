@@ -191,7 +191,8 @@ class HostKeyCheck:
     def __init__(self, node: Node, host_keys: HostKeys) -> None:
         self._node = node
         self._host_keys = host_keys
-        self._name = host_name(node.address, node.ssh.port)
+        alias = node.ssh.known_as
+        self._name = alias.lower() if alias else host_name(node.address, node.ssh.port)
         self.shown: list[HostKey] = []
         """The keys that the server showed, each over its own connection."""
 

@@ -53,6 +53,7 @@ def configured(node: Node) -> Node:
         identity=None if files else ssh.identity,
         files=files,
         only_files=first.get("identitiesonly") == "yes",
+        known_as=first.get("hostkeyalias"),
         jump=ssh.jump or first.get("proxyjump"),
         unstated=(),
     )

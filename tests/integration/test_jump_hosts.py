@@ -66,10 +66,12 @@ Host node
   HostName 127.0.0.1
   Port {node.port}
   IdentityFile {key}
+  HostKeyAlias Atlas
   ProxyJump far,127.0.0.1:{near.port}
 Host far
   HostName 127.0.0.1
   Port {far.port}
+  HostKeyAlias gate
 Host *
   User {user}
   IdentityFile {key}
@@ -87,9 +89,9 @@ def test_the_operators_ssh_config_leads_through_two_jump_hosts(
     (bench.folder / ".ssh/config").write_text(CONFIG.format(**places))
     node = "{address: node, cluster_address: 198.51.100.1}"
     Path("x.yaml").write_text(f"cluster: x\nnodes: {{n1: {node}}}\n")
-    for place in (far, near, server):
-        with bench.user_known_hosts.open("a") as known:
-            known.write(f"[127.0.0.1]:{place.port} {place.host_key}\n")
+    names = {"gate": far, f"[127.0.0.1]:{near.port}": near, "atlas": server}
+    keys = "".join(f"{name} {place.host_key}\n" for name, place in names.items())
+    bench.user_known_hosts.write_text(keys)
     before = connections_seen(far)
     assert works(bench.open(Call("x.yaml").cluster().nodes[0]))
     assert connections_seen(far) == before + 1
