@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ascendboot.errors import AscendbootError
-from ascendboot.model.files import held, write_atomically
+from ascendboot.model.files import held, holds_ca_keys, write_atomically
 from ascendboot.model.secrets import masked, masked_json
 from ascendboot.value import Value
 
@@ -45,6 +45,10 @@ class State(Value):
             return cls(here / Path(named).expanduser())
         data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
         return cls(data / "ascendboot" if data.is_absolute() else here / FOLDER)
+
+    def keeps(self, folder: Path) -> bool:
+        """Whether no node may have this folder: it is a control folder, or has keys of a CA."""
+        return folder.name == FOLDER or folder == self.root.resolve() or holds_ca_keys(folder)
 
     @property
     def current(self) -> Path:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeVar, cast
 
@@ -19,11 +20,20 @@ from ascendboot.checks.finding import grouped
 from ascendboot.cli.common import duration
 from ascendboot.cli.session import Session
 from ascendboot.cli.verbs import Call, cluster_verb, verb
-from ascendboot.errors import CommandError, NodeError, UnreachableError, UsageError, excerpt
+from ascendboot.errors import (
+    CommandError,
+    InterruptedRunError,
+    NodeError,
+    UnreachableError,
+    UsageError,
+    excerpt,
+)
+from ascendboot.facts.query import ENDED_BY_TIMEOUT
 from ascendboot.model.cluster import Node
+from ascendboot.model.files import holds_ca_keys
 from ascendboot.model.names import counted, fold
 from ascendboot.readiness.ready import script_arguments
-from ascendboot.state import FOLDER
+from ascendboot.state import State
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result, Transport, amount, write_script
 from ascendboot.transport.connection import lost
@@ -36,6 +46,8 @@ _PIECE = 1 << 20
 _BETWEEN_FILES = 1 << 20
 """How many bytes of a tar may stand between two files: tarfile keeps them all."""
 _DEPTH = 256
+_SPARE, _FEW = 1 << 30, 1 << 26
+"""How much of the disk stays free, once so many bytes were fetched."""
 _LINKS = 100_000
 _MODES = 0o755
 """Which bits of a mode a node decides: others here may change nothing."""
@@ -94,6 +106,10 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
         call.screen.say(f"{fold(names)}{f': exit code {code}' if code else ''}", "bold")
         for line in (*out.splitlines(), *err.splitlines()):
             call.screen.say(f"  {line}")
+    is_over = [n for n, r in results.items() if r.exit_code in ENDED_BY_TIMEOUT]
+    if late := [name for name in is_over if results[name].duration_s >= limit_s]:
+        words = f"no end after {timeout} (--timeout); its processes were ended"
+        call.screen.error(f"{fold(late)}: {words}")
     is_lost = any(isinstance(answer, UnreachableError) for answer in answers.values())
     code = UnreachableError.exit_code if is_lost else max(code for code, *_ in alike)
     keys = ("exit_code", "stdout", "stderr")
@@ -114,12 +130,27 @@ def _words(answer: Result | NodeError) -> tuple[int, str, str, str]:
 def _on_each(
     session: Session, nodes: Sequence[Node], work: Callable[[Node, Transport], R], *, host: bool
 ) -> tuple[dict[str, R], dict[str, NodeError]]:
-    """Connect to nodes, on the side where ranks run or on the server; results and errors."""
-    sides, errors = session.connect_hosts(nodes) if host else session.connect(nodes)
-    reached = [node for node in nodes if node.name in sides]
-    results, failed = results_and_errors(
-        reached, lambda node: work(node, sides[node.name]), forks=session.forks
-    )
+    """Connect to nodes, on the side where ranks run or on the server; results and errors.
+
+    Raises:
+        InterruptedRunError: by Ctrl-C; it says on which nodes the work is done.
+    """
+    done: list[str] = []
+
+    def noted(node: Node) -> R:
+        result = work(node, sides[node.name])
+        done.append(node.name)
+        return result
+
+    try:
+        sides, errors = session.connect_hosts(nodes) if host else session.connect(nodes)
+        reached = [node for node in nodes if node.name in sides]
+        results, failed = results_and_errors(reached, noted, forks=session.forks)
+    except KeyboardInterrupt as error:
+        left = [node.name for node in nodes if node.name not in done]
+        parts = (("done on", done), ("not done, or not known, on", left))
+        words = "; ".join(f"{what} {fold(names)}" for what, names in parts if names)
+        raise InterruptedRunError(f"Stopped: {words}.") from error
     return results, {**errors, **failed}
 
 
@@ -180,7 +211,7 @@ def copy(
 
     Files appear at once and keep their modes; they belong to the user of the
     nodes. Files of a folder that is there already are replaced, others stay.
-    Folders .ascendboot below SOURCE are left out: they hold the cluster's keys.
+    The control folder, and folders with the keys of a CA, are never copied.
 
     Examples:
       invoke copy tokenizer.json /data/
@@ -193,18 +224,18 @@ def copy(
     path, cluster = Path(source), call.cluster()
     if not path.exists():
         raise UsageError(f"copy: {path}: there is no such file or folder here; correct the path")
-    sizes = [
-        each.stat().st_size
-        for each in (path, *path.rglob("*"))
-        if FOLDER not in each.relative_to(path).parts and each.is_file()
-    ]
+    whole, state = path.resolve(), call.state
+    if state.keeps(whole) or holds_ca_keys(whole.parent):
+        raise UsageError(f"copy: {path}: it holds the cluster's keys, which no node may have")
+    paths = list(_below(whole, state))
+    sizes = [each.stat().st_size for each in paths if each.is_file() and not each.is_symlink()]
     chosen = cluster.chosen(nodes)
     name, moved = Path(os.path.abspath(path)).name, _Moved(call, sum(sizes) * len(chosen))  # noqa: PTH100 - resolve() follows the link
     words = (dest, name)
     command = write_script(script("copy-receive.sh"), *words, purpose=f"copy {source} to {dest}")
 
     def send(_node: Node, side: Transport) -> str:
-        return _send(cast("SshTransport", side), command, path.resolve(), moved)
+        return _send(cast("SshTransport", side), command, paths, sum(sizes), moved)
 
     with call.session("copy", cluster, reads=True) as session:
         places, errors = _on_each(session, chosen, send, host=host)
@@ -235,6 +266,7 @@ def fetch(
     """Fetch a file or folder from all nodes, or from some, into FOLDER/NODE/.
 
     Links are kept if they lead nowhere else. Devices and sockets are left out.
+    It stops before the disk here is full: 1 GiB stays free.
 
     Examples:
       invoke fetch /var/log/dmesg --host
@@ -244,7 +276,8 @@ def fetch(
     130 interrupted.
     """
     _check_path("fetch: SOURCE", source)
-    path, cluster, moved = PurePosixPath(source), call.cluster(), _Moved(call)
+    path, cluster = PurePosixPath(source), call.cluster()
+    moved = _Moved(call, keeps_free=Path(folder))
     chosen = cluster.chosen(nodes)
     places = {node.name: Path(folder, node.name, path.name) for node in chosen}
     there = [place for place in places.values() if os.path.lexists(place)]
@@ -263,6 +296,9 @@ def fetch(
         words = _receive(cast("SshTransport", side), command, place, Path(part, node.name), moved)
         return str(place), f"{Path(folder, 'NODE', path.name)}: {words}"
 
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end_at)
     # Here, because Ctrl-C ends the threads of the nodes where they are.
     halves = tempfile.TemporaryDirectory(
         prefix=".ascendboot-", dir=folder, ignore_cleanup_errors=True
@@ -273,6 +309,10 @@ def fetch(
         if not any(places[name].parent.iterdir()):
             places[name].parent.rmdir()
     _end(call, chosen, found, errors)
+
+
+def _end_at(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)  # as of a shell; what is half fetched is removed
 
 
 def _check_path(what: str, path: str) -> None:
@@ -309,22 +349,39 @@ def _size(size: int) -> str:
 
 
 class _Moved:
-    """Counts the bytes of all nodes, and shows them at a terminal each second."""
+    """Counts the bytes of all nodes, and shows them at a terminal each second.
 
-    def __init__(self, call: Call, total: int = 0) -> None:
-        self._call, self._lock = call, threading.Lock()
+    With `keeps_free` they are written into that folder, and ValueError means that it gets full.
+    """
+
+    def __init__(self, call: Call, total: int = 0, *, keeps_free: Path | None = None) -> None:
+        self._call, self._lock, self._into = call, threading.Lock(), keeps_free
         self._of, self._bytes, self._due = f" of {_size(total)}" if total else "", 0, 0.0
 
     def __call__(self, more: int) -> None:
         with self._lock:
             self._bytes += more
+            if self._into is not None and self._bytes > _FEW:
+                free = shutil.disk_usage(self._into).free
+                if free < _SPARE:
+                    raise ValueError(f"only {_size(free)} are free in {self._into}; make room")
             if time.monotonic() >= self._due:
                 self._due = time.monotonic() + 1
                 self._call.screen.working(f"{_size(self._bytes)}{self._of}")
 
 
-def _send(side: SshTransport, command: Command, source: Path, moved: _Moved) -> str:
-    """Send a file or folder to a node as a tar; returns its path there.
+def _below(path: Path, state: State) -> Iterator[Path]:
+    """A file or folder, and all below it that nodes may have."""
+    yield path
+    for each in sorted(path.iterdir()) if path.is_dir() and not path.is_symlink() else ():
+        if not state.keeps(each):
+            yield from _below(each, state)
+
+
+def _send(
+    side: SshTransport, command: Command, paths: Sequence[Path], size: int, moved: _Moved
+) -> str:
+    """Send a file, or a folder and all below it, to a node as a tar; returns its path there.
 
     Raises:
         NodeError: it could not be read, sent or put there.
@@ -332,18 +389,15 @@ def _send(side: SshTransport, command: Command, source: Path, moved: _Moved) -> 
     with side.pipe(command, moved) as pipe:
         try:
             with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", pipe), bufsize=_PIECE) as tar:
-                tar.add(source, "it", filter=_without_keys)
+                for path in paths:
+                    tar.add(path, Path("it", path.relative_to(paths[0])), recursive=False)
                 tar.addfile(tarfile.TarInfo("whole"))  # without it, half a tar is a tar
         except BrokenPipeError:
             pass  # the node has the reason
         except OSError as error:
-            why = f"{error.filename or source}: {error.strerror or error}"
+            why = f"{error.filename or paths[0]}: {error.strerror or error}"
             raise CommandError(side.node, f"could not {command.purpose}: {why}") from error
-        return _ended(side.node, command, pipe)
-
-
-def _without_keys(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if PurePosixPath(member.name).name == FOLDER else member
+        return _ended(side.node, command, pipe, needed=size)
 
 
 def _receive(
@@ -371,12 +425,16 @@ def _receive(
     return words
 
 
+_FULL = ("No space left on device", "Wrote only ")
+"""What programs, and GNU tar in the middle of a block, say of a full disk."""
 _CHANGED = 1
 """How GNU tar exits if a file has changed while it was read."""
 
 
-def _ended(node: str, command: Command, pipe: Pipe, also: int = 0) -> str:
+def _ended(node: str, command: Command, pipe: Pipe, *, also: int = 0, needed: int = 0) -> str:
     """Wait for the end of a command; returns the rest of its output.
+
+    `needed`: how many bytes its disk must have room for.
 
     Raises:
         NodeError: it failed, or the connection was lost.
@@ -387,6 +445,8 @@ def _ended(node: str, command: Command, pipe: Pipe, also: int = 0) -> str:
     if code not in (0, also):
         said = [line for line in errors.splitlines() if "xiting " not in line]  # as tar does last
         why = excerpt(said[-1]) if said else f"it exited {code}"
+        if any(words in errors for words in _FULL):
+            why = f"no space left on device, {_size(needed)} needed"
         raise CommandError(node, f"could not {command.purpose}: {why}")
     return output.decode(errors="replace")
 

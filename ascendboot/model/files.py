@@ -155,6 +155,14 @@ def is_left_out(path: str, patterns: Sequence[str]) -> bool:
     )
 
 
+USER_CA, HOST_CA = "user_ca", "host_ca"
+
+
+def holds_ca_keys(folder: Path) -> bool:
+    """Whether a folder, whatever its name, has private keys of a CA, which no node may have."""
+    return any((folder / name).is_file() for name in (USER_CA, HOST_CA))
+
+
 FOLDER = "/var/lib/ascendboot"
 """The parent of the clusters' folders for root; other users have theirs in ~/.ascendboot."""
 

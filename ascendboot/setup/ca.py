@@ -13,10 +13,18 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ascendboot.errors import AscendbootError
-from ascendboot.model.files import DAY_S, START_SLACK_S, VALID_DAYS, Authority, Claims, fingerprint
+from ascendboot.model.files import (
+    DAY_S,
+    HOST_CA,
+    START_SLACK_S,
+    USER_CA,
+    VALID_DAYS,
+    Authority,
+    Claims,
+    fingerprint,
+)
 from ascendboot.value import Value, replace
 
-USER_CA, HOST_CA = "user_ca", "host_ca"
 _PEM, _OPENSSH = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
 _OTHERS = 0o077
 

@@ -129,7 +129,8 @@ def _read_tree(folder: Path, exclude: Sequence[str], problems: list[str]) -> dic
             if files.is_left_out(path, exclude):
                 continue
             if item.is_dir(follow_symlinks=False) and not files.why_not_sent(item.name, None):
-                folders.append(path)
+                if not files.holds_ca_keys(Path(item.path)):
+                    folders.append(path)
                 continue
             room = MOST_BYTES - size if len(entries) < MOST_FILES else -1
             entry = _read_entry(item, path, room)

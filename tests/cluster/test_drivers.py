@@ -69,6 +69,11 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
     (folder / "sub/last").symlink_to("data.bin")
     (folder / "sub/.ascendboot/clusters").mkdir(parents=True)
     (folder / "sub/.ascendboot/clusters/key").touch()
+    (folder / "keys").mkdir()
+    (folder / "keys/host_ca").touch()
+    for keys in (".ascendboot", ".ascendboot/clusters/lab/ca/user_ca"):
+        refused = operator.call("copy", keys, "/data/", exits=2)
+        assert refused.err.startswith(f"copy: {keys}: it holds the cluster's keys, which no node")
 
     out = operator.call("copy", "big", "/data/", exits=0).out
     assert out == "lab-[1-3]  /data/big: 1 file, 5 MiB\n"
@@ -102,12 +107,29 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
         assert operator.call("fetch", *words, exits=exits).err.startswith(message)
     assert not (operator.lab.directory / "lab-2").exists()
 
+    operator.sh("lab-2", "mkdir /small; mount -t tmpfs -o size=1m tmpfs /small")
+    full = operator.call("copy", "big", "/small/", "--nodes", "lab-2", exits=1).err
+    assert full.startswith("lab-2: could not copy big to /small/: no space left on device, 5 MiB ")
+
     operator.sh("lab-2", "truncate -s 8G /data/long")
-    cut, started = operator.lab.directory / "cut", operator.start("fetch", "/data/long", "cut")
-    wait_until(lambda: any(path.stat().st_size for path in cut.rglob("long")))
-    started.send_signal(signal.SIGINT)
-    started.end(exits=130)
-    assert not list(cut.rglob("long"))
+    operator.sh("lab-1", "echo 1 >/data/long")
+    cut = operator.lab.directory / "cut"
+    for number, exits in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)):
+        started = operator.start("fetch", "/data/long", "cut", "--nodes", "lab-[1-2]", "--force")
+        wait_until(lambda: any(path.stat().st_size > 2 for path in cut.rglob("long")))
+        wait_until((cut / "lab-1/long").exists)
+        started.send_signal(number)
+        said = started.end(exits=exits).err
+        assert not [*cut.rglob(".ascendboot*"), *cut.rglob("lab-2/long")]
+        stopped = "Stopped: done on lab-1; not done, or not known, on lab-2.\n"
+        assert said.endswith(stopped) == (number == signal.SIGINT)
+
+
+def test_a_command_that_takes_too_long(operator: Operator) -> None:
+    slow = "case $(hostname) in lab-1) echo 1 ;; *) sleep 60 ;; esac"
+    ended = operator.call("exec", "--host", "--timeout", "2s", "--", "bash", "-c", slow, exits=124)
+    assert ended.out == "lab-1\n  1\nlab-[2-3]: exit code 124\n"
+    assert ended.err == ("lab-[2-3]: no end after 2s (--timeout); its processes were ended\n")
 
 
 def test_a_shell_has_the_terminal_and_its_exit_code(operator: Operator) -> None:

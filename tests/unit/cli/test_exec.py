@@ -11,7 +11,9 @@ from typing import cast
 
 import pytest
 
-from ascendboot.cli.exec import _receive, unpack
+from ascendboot.cli import exec  # noqa: A004
+from ascendboot.cli.exec import _Moved, _receive, unpack
+from ascendboot.cli.verbs import Call
 from ascendboot.errors import CommandError
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.login_session import Pipe, Session, SshTransport
@@ -106,6 +108,22 @@ class Node:
 
     def exit_code(self) -> int:
         return 0 if self.limits else -1
+
+
+def test_a_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = _Moved(Call(), keeps_free=tmp_path)
+    for few, spare in ((1 << 26, 1 << 60), (0, 0), (0, 1 << 60)):
+        monkeypatch.setattr(exec, "_FEW", few)
+        monkeypatch.setattr(exec, "_SPARE", spare)
+        side = cast("SshTransport", Node(sent(("it", FILE, "text")).getvalue()))
+        part = tmp_path / f"{few}-{spare}"
+        if few or not spare:
+            assert _receive(side, FETCH, tmp_path / "it", part, moved) == "1 file, 4 bytes"
+            continue
+        with pytest.raises(
+            CommandError, match=r"^a-1: could not fetch: only \d+ MiB are free in /"
+        ):
+            _receive(side, FETCH, tmp_path / "it", part, moved)
 
 
 @pytest.mark.parametrize("pairs", [0, 900])

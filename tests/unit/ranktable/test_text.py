@@ -19,7 +19,9 @@ TEXTS = {
     b'{"a": NaN}': "JSON: NaN is no number of JSON",
     b'{"NaN": -Infinity}': "JSON: -Infinity is no number of JSON",
     b'{"a": 1e999}': "JSON: 1e999 is no number of JSON",
-    b'{"a": ' + b"9" * 5000 + b"}": "JSON: Exceeds the limit (4300 digits) for integer string conversion",
+    b'{"a": '
+    + b"9" * 5000
+    + b"}": "JSON: Exceeds the limit (4300 digits) for integer string conversion",
     b'{"a": "\\ud800"}': "JSON: \\ud800 is half of a character; write it as a whole",
     b'{"\\ude00": 1}': "JSON: \\ude00 is half of a character; write it as a whole",
     b"[" * 10_000_000: "JSON: lists or objects are nested too deeply",
