@@ -7,6 +7,7 @@ by hand.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -105,19 +106,21 @@ def _table(properties: dict[str, dict[str, Any]]) -> str:
         example: str = yaml.safe_dump(inner["examples"][0], default_flow_style=True, width=1000)
         example = example.removesuffix("\n").removesuffix("\n...")
         cells = (f"`{name}`", inner["x-kind"], default or "none", given["description"])
-        rows.append("| " + " | ".join(c.replace("|", r"\|") for c in cells) + f" | `{example}` |")
-    return "\n".join(rows) + "\n"
+        rows.append((*cells, f"`{example}`"))
+    return _rows(rows)
+
+
+def _rows(table: Iterable[Sequence[str]]) -> str:
+    escaped = (" | ".join(cell.replace("|", r"\|") for cell in row) for row in table)
+    return "".join(f"| {row} |\n" for row in escaped)
 
 
 def variable_rows() -> str:
     """The rows of the table in `docs/reference/hccl.md`."""
-    rows = []
-    for v in variables().values():
-        default = f"`{v.default}`" if v.default else ""
-        cells = (f"`{v.name}`", v.kind.words, default, v.product_names, v.meaning)
-        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
-        rows.append(f"| {row} |\n")
-    return "".join(rows)
+    return _rows(
+        (f"`{v.name}`", v.kind.words, v.default and f"`{v.default}`", v.product_names, v.meaning)
+        for v in variables().values()
+    )
 
 
 def profile_rows() -> str:
@@ -125,9 +128,8 @@ def profile_rows() -> str:
     profile = rec_sdk_tf().values()
     limits = {v.name: f"{v.limits.least} to {v.limits.most}" for v in profile if v.limits}
     limits |= {name: variable.kind.words for name, variable in variables().items()}
-    return "".join(
-        f"| `{v.name}` | `{v.default}` | {limits.get(v.name, '')} | {v.meaning} |\n"
-        for v in profile
+    return _rows(
+        (f"`{v.name}`", f"`{v.default}`", limits.get(v.name, ""), v.meaning) for v in profile
     )
 
 
@@ -137,10 +139,8 @@ def rule_rows() -> str:
     for rule in rules().values():
         messages = dict.fromkeys(f"`{text}`" for text in (rule.hccl, rule.hccl_v2) if text)
         hccl = ", in 2.0 ".join(messages) or "nothing"
-        cells = (f"`{rule.id}`", rule.level, rule.about, rule.meaning, hccl, rule.remedy)
-        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
-        rows.append(f"| {row} |\n")
-    return "".join(rows)
+        rows.append((f"`{rule.id}`", rule.level, rule.about, rule.meaning, hccl, rule.remedy))
+    return _rows(rows)
 
 
 def known_error_rows() -> str:
@@ -151,9 +151,8 @@ def known_error_rows() -> str:
         texts = ", ".join(f"`{' … '.join(form)}`" for form in entry.text)
         peer = "yes" if entry.of_a_peer else ""
         cells = (f"`{entry.id}`", entry.product, texts, entry.meaning, entry.remedy, peer)
-        row = " | ".join(cell.replace("|", "\\|") for cell in (*cells, entry.source))
-        rows.append(f"| {row} |\n")
-    return "".join(rows)
+        rows.append((*cells, entry.source))
+    return _rows(rows)
 
 
 def scenario_rows() -> str:
@@ -166,8 +165,8 @@ def scenario_rows() -> str:
         who = f"one of {who}" if expected["kind"] == "one_of" else who
         sure = [found["certainty"] if found else "no error" for found in (expected, of_logs)]
         known = f"`{expected['known']}`" if expected["known"] else "none"
-        rows.append(f"| {one.name} | {who} | {known} | {sure[0]} | {sure[1]} |\n")
-    return "".join(rows)
+        rows.append((one.name, who, known, *sure))
+    return _rows(rows)
 
 
 def schema_text() -> str:

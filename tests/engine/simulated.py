@@ -322,6 +322,11 @@ def changed(report: Report, outcome: Outcome = Outcome.CHANGED) -> set[tuple[str
     return {(r.node, r.step) for r in report.results if r.outcome is outcome}
 
 
+def rows(report: Report, outcome: Outcome = Outcome.CHANGED) -> list[tuple[str, str, str]]:
+    """Node, step and detail of the results with this outcome."""
+    return [(r.node, r.step, r.detail) for r in report.results if r.outcome is outcome]
+
+
 def details(report: Report, outcome: Outcome = Outcome.BLOCKED) -> list[str]:
     """The details of the results with this outcome."""
     return [r.detail for r in report.results if r.outcome is outcome]

@@ -7,10 +7,10 @@ from functools import partial
 from ascendboot.facts.parsers.system import Engines
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Creation
-from ascendboot.model.report import Outcome, Report
+from ascendboot.model.report import Outcome
 from ascendboot.transport.api import Command
 from ascendboot.value import replace
-from tests.engine.simulated import SimulatedNode, Simulation, network, running
+from tests.engine.simulated import SimulatedNode, Simulation, network, rows, running
 from tests.fake_transport import Answer
 
 DOCKER = "/usr/bin/docker"
@@ -44,14 +44,10 @@ def engine(cluster: Simulation, node: SimulatedNode, command: Command) -> Answer
     return network(command)
 
 
-def outcomes(report: Report, outcome: Outcome) -> list[tuple[str, str, str]]:
-    return [(r.node, r.step, r.detail) for r in report.results if r.outcome is outcome]
-
-
 def test_a_plan_shows_the_containers_and_enters_none() -> None:
     cluster = creating()
     report = cluster.walk(planning=True)
-    changes = outcomes(report, Outcome.WOULD_CHANGE)
+    changes = rows(report, Outcome.WOULD_CHANGE)
     text = "there is no container rec-sdk: it would be created; files in it are not compared before"
     assert changes == [(f"lab-{n}", "container", text) for n in (1, 2)]
     assert report.exit_code == 0
@@ -65,11 +61,11 @@ def test_they_are_created_first_and_a_second_setup_changes_nothing() -> None:
     assert first.exit_code == 0, first
     titles = ["Create the containers", "Query every node", "Check the answers"]
     assert cluster.shown[2:5] == titles
-    assert outcomes(first, Outcome.CHANGED)[:2] == [
+    assert rows(first, Outcome.CHANGED)[:2] == [
         (f"lab-{n}", "container", "there is no container rec-sdk: created") for n in (1, 2)
     ]
     second = cluster.walk()
-    assert outcomes(second, Outcome.CHANGED) == []
+    assert rows(second, Outcome.CHANGED) == []
     # As without an image: the host: queries and network; the container: queries, and the logins.
     assert [len(node.transport.executions) for node in cluster.nodes] == [2, 2]
     assert [len(node.work.transport.executions) for node in cluster.nodes] == [2, 1]
@@ -80,7 +76,7 @@ def test_nothing_is_created_while_something_blocks_setup() -> None:
     theirs = running(cluster="other")
     cluster.change("lab-2", container=theirs)
     report = cluster.walk()
-    assert [step for _, step, _ in outcomes(report, Outcome.BLOCKED)] == ["container-not-ours"]
+    assert [step for _, step, _ in rows(report, Outcome.BLOCKED)] == ["container-not-ours"]
     assert cluster.shown == ["Reach the nodes", "Query every node", "Check the answers"]
     assert [len(node.work.transport.executions) for node in cluster.nodes] == [0, 0]
     assert cluster.facts["lab-1"].container == ABSENT
@@ -95,4 +91,4 @@ def test_only_a_changed_description_recreates_them() -> None:
     assert change.detail.startswith("the container rec-sdk differs in shm: it would be re-created")
     checked = cluster.check()
     assert {r.cause.id for r in checked.results if r.cause} == {"not-as-setup-wishes"}
-    assert {step for _, step, _ in outcomes(cluster.walk(), Outcome.CHANGED)} == {"container"}
+    assert {step for _, step, _ in rows(cluster.walk(), Outcome.CHANGED)} == {"container"}

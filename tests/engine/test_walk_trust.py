@@ -9,10 +9,18 @@ from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.query import NOT_QUERIED, Answered
 from ascendboot.model.cluster import Trust
 from ascendboot.model.files import Control
-from ascendboot.model.report import Outcome, Report
+from ascendboot.model.report import Outcome
 from ascendboot.setup import ca
 from ascendboot.value import replace
-from tests.engine.simulated import BASE, SimulatedNode, Simulation, authority, changed, details
+from tests.engine.simulated import (
+    BASE,
+    SimulatedNode,
+    Simulation,
+    authority,
+    changed,
+    details,
+    rows,
+)
 from tests.unit.checks import well
 
 COMMON = {"authorized_keys"}
@@ -26,10 +34,6 @@ def trust_files(node: SimulatedNode) -> set[str]:
     return {path for path in paths if path.startswith("trust/") or path in CERTIFICATES}
 
 
-def changes(report: Report, outcome: Outcome = Outcome.CHANGED) -> list[tuple[str, str, str]]:
-    return [(r.node, r.step, r.detail) for r in report.results if r.outcome is outcome]
-
-
 @pytest.mark.parametrize("trust", ["ca", "pinned"])
 def test_both_kinds_take_four_executions_at_first_and_two_without_changes_later(
     trust: Trust,
@@ -38,7 +42,7 @@ def test_both_kinds_take_four_executions_at_first_and_two_without_changes_later(
     assert cluster.walk().exit_code == 0
     assert [len(n.transport.executions) for n in cluster.nodes] == [4, 4, 4]
     second = cluster.walk()
-    assert (second.exit_code, changes(second)) == (0, [])
+    assert (second.exit_code, rows(second)) == (0, [])
     assert [len(n.transport.executions) for n in cluster.nodes] == [2, 2, 2]
 
 
@@ -158,7 +162,7 @@ def test_another_kind_of_trust_leaves_nothing_of_the_former() -> None:
     cluster.cluster = replace(cluster.cluster, trust="pinned")
     assert cluster.walk().exit_code == 0
     assert [trust_files(node) for node in cluster.nodes] == before
-    assert changes(cluster.walk()) == []
+    assert rows(cluster.walk()) == []
 
 
 def test_another_primary_leaves_no_key_on_the_former() -> None:
@@ -174,7 +178,7 @@ def test_another_primary_leaves_no_key_on_the_former() -> None:
     path = "trust/cluster_key-cert.pub"
     assert (certificate := _certificate(cluster.nodes[0].text(path)))
     assert certificate.claims.options == ("source-address 198.18.0.2/32",)
-    assert changes(cluster.walk()) == []
+    assert rows(cluster.walk()) == []
 
 
 def test_adding_a_node_changes_nothing_of_the_others_trust() -> None:
@@ -196,8 +200,8 @@ def test_a_certificate_that_expires_soon_is_renewed(monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(ca, "VALID_DAYS", 99.5)
         cluster.walk()
-    assert ("lab-2", path, f"{path} expires in 99 days") in changes(cluster.walk())
-    assert changes(cluster.walk()) == []
+    assert ("lab-2", path, f"{path} expires in 99 days") in rows(cluster.walk())
+    assert rows(cluster.walk()) == []
 
 
 def test_a_certificate_that_the_sshd_has_not_loaded_is_loaded() -> None:
@@ -206,9 +210,7 @@ def test_a_certificate_that_the_sshd_has_not_loaded_is_loaded() -> None:
     node = cluster.nodes[1]
     node.daemon = f"{node.daemon.split()[0]} {'0' * 64}"
     path = "sshd/host_key-cert.pub"
-    assert changes(cluster.walk()) == [
-        ("lab-2", path, f"{path} is not what the running sshd shows")
-    ]
+    assert rows(cluster.walk()) == [("lab-2", path, f"{path} is not what the running sshd shows")]
 
 
 def test_a_lost_ca_is_reported_in_the_plan_and_replaced_everywhere() -> None:
@@ -220,7 +222,7 @@ def test_a_lost_ca_is_reported_in_the_plan_and_replaced_everywhere() -> None:
         "not known before a new CA signs everything again; "
         "this control machine lacks the present CA's keys"
     )
-    assert changes(plan, Outcome.WOULD_CHANGE) == [
+    assert rows(plan, Outcome.WOULD_CHANGE) == [
         ("lab-1", "trust/authorized_keys", again),
         ("lab-1", "sshd/host_key-cert.pub", again),
         ("lab-1", "trust/cluster_key-cert.pub", again),
@@ -230,7 +232,7 @@ def test_a_lost_ca_is_reported_in_the_plan_and_replaced_everywhere() -> None:
     ]
     cluster.authority = authority("second")
     assert changed(cluster.walk()) == changed(plan, Outcome.WOULD_CHANGE)
-    assert changes(cluster.walk()) == []
+    assert rows(cluster.walk()) == []
 
 
 def control(name: str, *known: str) -> Control:
@@ -252,7 +254,7 @@ def test_hostile_7_another_control_folder_changes_nothing_unless_it_takes_over(
     first, other = (control(name, control(name).id) for name in ("first", "other"))
     cluster.control = first
     assert cluster.walk().exit_code == 0
-    assert changes(cluster.walk()) == []
+    assert rows(cluster.walk()) == []
     before = [dict(node.transport.files) for node in cluster.nodes]
 
     cluster.control, cluster.authority = other, authority("other")
@@ -273,9 +275,9 @@ def test_hostile_7_another_control_folder_changes_nothing_unless_it_takes_over(
     cluster.nodes[1].jobs = "end\n"
     taken = cluster.walk()
     assert taken.exit_code == 0
-    assert ("lab-1", "owner", "owner has other content") in changes(taken)
+    assert ("lab-1", "owner", "owner has other content") in rows(taken)
     cluster.take_over = False
-    assert changes(cluster.walk()) == []
+    assert rows(cluster.walk()) == []
     cluster.control, cluster.authority = first, authority()
     assert cluster.check().exit_code == 1
     assert cluster.walk().exit_code == 1

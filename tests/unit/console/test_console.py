@@ -200,9 +200,6 @@ def test_a_check_ends_with_the_number_of_distinct_findings(
         "lab: 1 error, 1 warning, interrupted. Kept in runs/r",
         "Stopped: interrupted; nothing was written on the nodes",
     ]
-
-
-def test_setup_counts_its_warnings_too(capsys: pytest.CaptureFixture[str]) -> None:
     Screen().summary(Report(run_id="r", cluster="lab", results=FOUND[:4]), "runs/r", planned=False)
     assert capsys.readouterr().out == (
         "lab: 0 things changed, 0 problems, 1 warning. Kept in runs/r\n"
@@ -242,6 +239,8 @@ def test_a_failed_job_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
         *(f"      {letter}" for letter in "abcde"),
         "job job-1 failed after 2.0 s, exit code 1. Logs in x",
     ]
+    Screen().job(failed(None), "x")
+    assert capsys.readouterr().out.splitlines()[:2] == [TITLE, "  its last lines (x/rank.9.log):"]
 
 
 def test_the_end_of_a_job_is_wrapped_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,8 +258,3 @@ def test_the_end_of_a_job_is_wrapped_at_a_terminal(monkeypatch: pytest.MonkeyPat
         "  code 1. Logs in",
         "  .ascendboot/runs/20260102-030405-train-ab12",
     ]
-
-
-def test_a_failure_without_a_cause(capsys: pytest.CaptureFixture[str]) -> None:
-    Screen().job(failed(None), "x")
-    assert capsys.readouterr().out.splitlines()[:2] == [TITLE, "  its last lines (x/rank.9.log):"]

@@ -24,28 +24,6 @@ UTF_8 = "is not UTF-8; save the file as UTF-8"
 ALIAS = "is an alias; write it out, or use `groups`"
 
 
-def test_five_lines_are_enough() -> None:
-    user = SshAccess(user="root", unstated=("port",))
-    first, second = "192.0.2.11", "192.0.2.12"
-    assert loaded(
-        "cluster: two-node\n"
-        "nodes:\n"
-        "  atlas-1: {address: 192.0.2.11}\n"
-        "  atlas-2: {address: 192.0.2.12}\n"
-        "defaults: {user: root}\n"
-    ) == Cluster(
-        name="two-node",
-        nodes=(
-            Node(name="atlas-1", address=first, cluster_address=first, server_id=first, ssh=user),
-            Node(
-                name="atlas-2", address=second, cluster_address=second, server_id=second, ssh=user
-            ),
-        ),
-        primary_name="atlas-1",
-        source="i.yaml",
-    )
-
-
 def test_every_key_reaches_the_cluster() -> None:
     cluster = loaded(f"""\
 cluster: c

@@ -1,8 +1,35 @@
-"""Times of nodes by the operator's clock, and back."""
+"""Remedies for what engines say when they refuse; times of nodes by the operator's clock."""
 
 from __future__ import annotations
 
-from ascendboot.model.cluster import NodeClocks
+import pytest
+
+from ascendboot.model.cluster import ContainerExec, NodeClocks
+
+# podman 4.3.1, of a user without ranges of ids
+ROOTLESS = (
+    "Error: command required for rootless mode with multiple IDs: "
+    'exec: "newuidmap": executable file not found in $PATH'
+)
+WAY = ContainerExec("/usr/bin/podman", "rec-sdk")
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("Cannot connect to the Docker daemon at unix:///x.", "start the engine: systemctl start"),
+        ("Error response from daemon: Container x is paused", "let it go on: podman unpause"),
+        ("can only create exec sessions on running containers", "start it: podman start rec-sdk"),
+        ("Error: No such container: rec-sdk", "start it, or correct `container`"),
+        ("crun: executable file `bash` not found in $PATH: No such file", "install bash in its"),
+        ('exec: "bash": executable file not found in $PATH: unknown', "install bash in its"),
+        (ROOTLESS, "log in as the user who started it; podman shows each user nothing but his own"),
+        ("/usr/bin/podman: No such file or directory", "is podman still on the host side?"),
+        ("something new", "look at it: podman ps -a"),
+    ],
+)
+def test_what_an_engine_says_has_a_remedy(words: str, remedy: str) -> None:
+    assert WAY.remedy(words).startswith(remedy)
 
 
 def test_a_clock_that_is_ahead_or_behind_or_not_known() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendboot.errors import UsageError
@@ -60,26 +60,18 @@ def test_a_broken_range_is_an_error() -> None:
         expand_list("a,b[1-4/2]")
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.sets(st.from_regex(r"[a-z]{1,2}[0-9]{0,14}(-[0-9]{1,3}){0,2}", fullmatch=True)))
 def test_what_is_folded_can_be_expanded(names: set[str]) -> None:
     found = expand_list(fold(names))
     assert (set(found), len(found)) == (names, len(names))
 
 
-def test_one_is_not_many() -> None:
+def test_things_and_ranks_are_named_as_people_count_them() -> None:
     assert [counted(number, "node") for number in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+    named = [ranks_named(ranks) for ranks in ((3,), (1, 0, 2, 9), [0, 1])]
+    assert named == ["rank 3", "ranks 0-2,9", "ranks 0-1"]
 
 
-def test_ranks_are_named_as_people_count_them() -> None:
-    assert [ranks_named(ranks) for ranks in ((3,), (1, 0, 2, 9), [0, 1])] == [
-        "rank 3",
-        "ranks 0-2,9",
-        "ranks 0-1",
-    ]
-
-
-@settings(deadline=None)  # the machine may be busy
 @given(st.sets(st.integers(0, 60)))
 def test_runs_stand_for_their_numbers(numbers: set[int]) -> None:
     found: set[int] = set()

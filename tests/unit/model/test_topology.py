@@ -175,7 +175,7 @@ def test_a_shape_that_the_nodes_cannot_have_is_replaced(
 
 @pytest.mark.parametrize(("shape", "stages"), [("halving-doubling", 1), ("pipeline", 2)])
 @given(found=st.lists(st.tuples(*[st.sampled_from("ABC")] * 2), min_size=16, max_size=16))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_an_order_in_blocks_is_never_dearer_and_never_below_the_bound(
     shape: Shape, stages: int, found: list[Signature]
 ) -> None:
@@ -190,7 +190,7 @@ def test_an_order_in_blocks_is_never_dearer_and_never_below_the_bound(
 
 @pytest.mark.parametrize("shape", ["halving-doubling", "pipeline"])
 @given(found=st.lists(st.sampled_from("ABC"), min_size=8, max_size=8))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 def test_the_bounds_of_orders_in_blocks_hold_for_all_orders(shape: Shape, found: list[str]) -> None:
     exact = order_nodes({f"n{i}": (leaf,) for i, leaf in enumerate(found)}, shape, 2)
     sizes = [found.count(leaf) for leaf in set(found)]

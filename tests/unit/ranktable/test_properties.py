@@ -21,9 +21,7 @@ from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.examples import DROP
 from tests.unit.ranktable.generated import TABLES, server_tables
 
-SOME = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+SOME = settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 AGAIN = object()
