@@ -177,7 +177,6 @@ _LOOK_AT_LINKS = (
 
 
 def _connections(results: Mapping[str, ProbeResults]) -> Findings:
-    """Ports that cannot be reached, one finding per target node and reason."""
     silent: list[tuple[TcpProbe, str]] = []
     refused: list[tuple[tuple[str, str], str]] = []
     for source, found in results.items():
@@ -202,10 +201,7 @@ def _connections(results: Mapping[str, ProbeResults]) -> Findings:
 
 
 def _blocked(silent: Sequence[tuple[TcpProbe, str]]) -> Findings:
-    """One finding for the sources that miss the same ports of a node for the same reason.
-
-    Many nodes whose same ports are missed share one.
-    """
+    """One finding for the sources that miss the same ports of a node, or of many."""
     missed = grouped(((k.source, k.target, k.address, why), (k.port, k.use)) for k, why in silent)
     alike = grouped(
         ((why, tuple(ports)), ((target, f"{target} ({address})"), source))

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from ascendboot.checks.finding import Finding, Findings, Level, error, unanswered, warning
 from ascendboot.facts.container import ENGINES, PROGRAMS, is_foreign
 from ascendboot.facts.derive import answered_nodes
-from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.node_facts import FactsByNode
 from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answer, value_of
 from ascendboot.model import files
@@ -18,7 +18,7 @@ from ascendboot.value import replace
 _MOST_NAMED = 6
 
 
-def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findings:
+def container_rules(cluster: Cluster, facts: FactsByNode) -> Findings:
     """Containers that ranks cannot run in, or not as they should."""
     for node, node_facts in answered_nodes(cluster, facts):
         if node.container is None:
@@ -125,7 +125,7 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def code_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findings:
+def code_rules(cluster: Cluster, facts: FactsByNode) -> Findings:
     """Training code that is missing, differs, or cannot be sent."""
     trees = {}
     for node, node_facts in answered_nodes(cluster, facts):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ascendboot.checks import finding
 from ascendboot.errors import RankTableError
 from ascendboot.facts import derive
-from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.npus import ROOT_INFO, RootInfo
 from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Unanswered, value_of
@@ -51,7 +51,7 @@ def health_findings(
         yield finding.warning("device-health-unknown", (node,), text, remedy)
 
 
-def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def product_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """The stated product differs from the chips' names; the stated one counts."""
     for node, node_facts in derive.answered_nodes(cluster, facts):
         shown, stated = derive.product_of(node_facts), cluster.product
@@ -64,7 +64,7 @@ def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.F
             yield finding.warning("product-contradicts", (node.name,), text, remedy)
 
 
-def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def device_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """The devices that are there, against the inventory, the other nodes and their health."""
     complete: dict[str, str] = {}
     present = [derive.present_ids(node_facts) for node_facts in facts.values()]
@@ -94,7 +94,7 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Fi
     yield from _chips(cluster, facts)
 
 
-def _chips(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def _chips(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """Nodes with other chips than most: one table may be for several products, or kinds of one."""
     kinds = {
         node.name: " and ".join(dict.fromkeys(npu.chip_name for npu in npus.npus))
@@ -106,7 +106,6 @@ def _chips(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings
 
 
 def _tools(node: Node, node_facts: NodeFacts) -> finding.Findings:
-    """Outputs of the vendor's tools that could not be read."""
     or_state = "Repair the tool; or state `devices` with their addresses, and `facts: stated`"
     for found in finding.unanswered("npus-unknown", node, node_facts.npus, DRIVER):
         yield replace(found, remedy=found.remedy or or_state)
@@ -128,10 +127,7 @@ def _tools(node: Node, node_facts: NodeFacts) -> finding.Findings:
 
 
 def _missing(node: Node, node_facts: NodeFacts, usual: Sequence[int]) -> finding.Findings:
-    """The inventory's devices, or their number, against those that are there and usable.
-
-    `usual`: the most devices that any node has.
-    """
+    """The devices or their number as stated, against those there; `usual`: the most of any node."""
     npus = value_of(node_facts.npus)
     if npus is not None and npus.unusable:
         text = f"npu-smi info -m lists {counted(npus.unusable, 'NPU')} as not usable (NPU ID -1)"
@@ -171,7 +167,7 @@ _MAKE = (
 )
 
 
-def root_info_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def root_info_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """What keeps a table of version 2.0 from being made, for a cluster of 950."""
     for node, node_facts in derive.answered_nodes(cluster, facts):
         yield from finding.unanswered("root-info-missing", node, node_facts.root_info, _MAKE)
@@ -202,7 +198,7 @@ def _root_info(node: Node, node_facts: NodeFacts, info: RootInfo) -> finding.Fin
         yield finding.Finding("topology-missing", level, (node.name,), text, remedy)
 
 
-def super_pod_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def super_pod_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """What keeps a table of version 1.2 from being made, for a cluster of A3."""
     any_in_pod = any(derive.pods_of(cluster, facts).values())
     for node, node_facts in derive.answered_nodes(cluster, facts):

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from ascendboot.facts.parsers.software import Program
 from ascendboot.facts.parsers.system import FileSystem, Listener
-from ascendboot.facts.query import Answer, Answered, Unanswered
+from ascendboot.facts.query import Answer, Unanswered
 from ascendboot.model import report
 from ascendboot.model.cluster import Node
 from ascendboot.model.names import fold, runs
@@ -33,10 +33,7 @@ def warning(id_: str, nodes: tuple[str, ...], text: str, remedy: str = "") -> Fi
 
 
 def in_order(findings: Findings) -> tuple[Finding, ...]:
-    """Merges equal findings of several nodes; errors first, then the order of the rules.
-
-    Of one rule's findings those that fewer nodes have come first.
-    """
+    """Merges equal findings of several nodes; errors first, then by rule, few nodes first."""
     merged = grouped((replace(each, nodes=()), each.nodes) for each in findings)
     whole = [
         replace(key, nodes=tuple(dict.fromkeys(name for names in nodes for name in names)))
@@ -63,11 +60,6 @@ def unanswered(
     if isinstance(answer, Unanswered) and answer.kind != "not-queried":
         missing = remedy if answer.kind == "missing" else ""
         yield Finding(id_, level, (node.name,), answer.message, missing)
-
-
-def known(answers: Mapping[str, Answer[V]]) -> dict[str, V]:
-    """The values of the answered queries."""
-    return {name: a.value for name, a in answers.items() if isinstance(a, Answered)}
 
 
 def differences(

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ascendboot.checks import finding
 from ascendboot.checks.launchers import SSHD_OPTIONS, needs_openmpi
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.derive import answered_nodes, device_ids, stated_or_seen_product
+from ascendboot.facts.derive import answered_nodes, device_ids, known, stated_or_seen_product
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.node_facts import (
     MANAGERS,
     MOST_SHOWN,
     Confinement,
+    FactsByNode,
     NodeEnvironment,
     NodeFacts,
     granted_devices,
@@ -22,8 +23,8 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
 
 
-def set_up_elsewhere(owns: Mapping[str, Installed], known: Collection[str]) -> dict[str, str]:
-    """The nodes that are not under one of the keys in `known`, with who set them up.
+def set_up_elsewhere(owns: Mapping[str, Installed], keys: Collection[str]) -> dict[str, str]:
+    """The nodes that are not under one of these keys, with who set them up.
 
     The record on the node counts, and without one the CA that signed its certificates.
     """
@@ -31,9 +32,9 @@ def set_up_elsewhere(owns: Mapping[str, Installed], known: Collection[str]) -> d
     for node, own in owns.items():
         signers = {certificate.claims.ca for certificate in own.certificates.values()}
         if own.owner is not None:
-            if own.owner.key not in known:
+            if own.owner.key not in keys:
                 found[node] = own.owner.words
-        elif signers and not signers & {*known}:
+        elif signers and not signers & {*keys}:
             found[node] = f"one with CA {', '.join(sorted(signers))}; the node has no other record"
     return found
 
@@ -84,12 +85,12 @@ def one_session(node: str) -> finding.Finding:
     return finding.error("one-session", (node,), text, remedy)
 
 
-def open_above(node_facts: Iterable[tuple[str, Installed]]) -> finding.Findings:
+def open_above(installed: Iterable[tuple[str, Installed]]) -> finding.Findings:
     """Folders above the cluster's in which others could replace files; they are never changed.
 
     An sshd with StrictModes takes no key from below such a folder.
     """
-    for node, own in node_facts:
+    for node, own in installed:
         for path, there in own.open_above.items():
             text = (
                 f"{path} {there.why}: others could replace {own.base}, which lies below it "
@@ -99,14 +100,13 @@ def open_above(node_facts: Iterable[tuple[str, Installed]]) -> finding.Findings:
             yield finding.error("open-folders", (node,), text, f"`{remedy}` closes it")
 
 
-def open_to_others(node_facts: Mapping[str, Iterable[Installed]]) -> finding.Findings:
+def open_to_others(installed: Sequence[tuple[str, Installed]]) -> finding.Findings:
     """The same, and our own folders and files that others could change."""
-    for node, sides in node_facts.items():
-        for own in sides:
-            yield from open_above([(node, own)])
-            if own.open:
-                text = f"others could change what runs there: {own.open_words}"
-                yield finding.error("open-folders", (node,), text, "run setup")
+    yield from open_above(installed)
+    for node, own in installed:
+        if own.open:
+            text = f"others could change what runs there: {own.open_words}"
+            yield finding.error("open-folders", (node,), text, "run setup")
 
 
 LEAST_MEMLOCK_KIB = 8 << 10
@@ -114,7 +114,7 @@ LEAST_MEMLOCK_KIB = 8 << 10
 _CONFINED_TYPES = ("container_t", "svirt_lxc_net_t")
 
 
-def environment_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def environment_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """Limits of ranks; what a container lacks of devices, and what confines it."""
     for node, node_facts in answered_nodes(cluster, facts):
         answer = node_facts.surroundings
@@ -230,7 +230,7 @@ _SHARED = ("afs", "ceph", "cifs", "gfs/gfs2", "gpfs", "lustre", "nfs", "ocfs2", 
 """Kinds of file systems that several servers can have, as stat(1) of coreutils names them."""
 
 
-def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def host_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """System, programs and disk of each node; machines, versions and clocks of all."""
     for node, node_facts in answered_nodes(cluster, facts):
         yield from finding.unanswered("system-unknown", node, node_facts.system)
@@ -250,15 +250,12 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
             remedy = "Use root, or a user whose home is local to each node"
             yield finding.warning("base-shared", (node.name,), text, remedy)
         yield from finding.unanswered("disk-unknown", node, node_facts.disk)
-        disk = value_of(node_facts.disk)
-        for system in dict.fromkeys(disk or ()):
+        for system in dict.fromkeys(value_of(node_facts.disk) or ()):
             if lacks := finding.disk_lacks(system):
                 yield finding.error("disk-full", (node.name,), lacks, f"Free {finding.LEAST_FREE}")
-        for id_, answer in (
-            ("clock-unknown", node_facts.clock),
-            ("listeners-unknown", node_facts.listeners),
-        ):
-            yield from finding.unanswered(id_, node, answer, level="warning")
+        yield from finding.unanswered("clock-unknown", node, node_facts.clock, level="warning")
+        answer = node_facts.listeners
+        yield from finding.unanswered("listeners-unknown", node, answer, level="warning")
     for names in same_machines(cluster, facts):
         text = f"{fold(names)} are one and the same machine"
         yield finding.error("same-machine", names, text, "Correct the addresses in the inventory")
@@ -269,19 +266,17 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
 
 def _sshd(cluster: Cluster, node: Node, node_facts: NodeFacts) -> finding.Findings:
     """The OpenSSH server of a node, and whether it would accept a login."""
-    in_container = node.container is not None and not cluster.serves_from_host(node)
-    install = "Install openssh-server on the host side"
-    upgrade = "Install OpenSSH 7.4 or later on the host side"
+    from_host = cluster.serves_from_host(node)
+    in_container = node.container is not None and not from_host
+    where = "on the host side"
     if in_container:
-        image = f"{node.container}, or state `ssh: {{via: engine}}`"
-        install = f"Install openssh-server in the image of {image}"
-        upgrade = f"Install OpenSSH 7.4 or later in the image of {image}"
+        where = f"in the image of {node.container}, or state `ssh: {{via: engine}}`"
+    install, upgrade = f"Install openssh-server {where}", f"Install OpenSSH 7.4 or later {where}"
     yield from finding.unanswered("sshd-missing", node, node_facts.sshd, install)
     server = value_of(node_facts.sshd)
     yield from finding.too_old("sshd-old", node, server, SSHD_OPTIONS, upgrade)
     if server is None or server.accepts_login:
         return
-    from_host = cluster.serves_from_host(node)
     system = value_of(node_facts.host if from_host else node_facts.system)
     user, place = system.user if system else "root", ""
     remedy = f"Forbid passwords without locking it: usermod -p '*' {user}"
@@ -304,26 +299,21 @@ def _openmpi(node: Node, node_facts: NodeFacts) -> finding.Findings:
         yield finding.error("openmpi-unsupported", (node.name,), text, "Install Open MPI 4.1")
 
 
-def same_machines(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[tuple[str, ...]]:
+def same_machines(cluster: Cluster, facts: FactsByNode) -> list[tuple[str, ...]]:
     """The sets of nodes that are one machine under several names."""
-    machines = finding.known({node.name: f.machine for node, f in answered_nodes(cluster, facts)})
-    return _equal(machines)
+    return _equal(known(cluster, facts, lambda its: its.machine))
 
 
 def _equal(values: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """The sets of nodes that have the same value."""
     groups = finding.grouped((value, name) for name, value in values.items())
     return [tuple(names) for names in groups.values() if len(names) > 1]
 
 
-def _versions(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
-    """Versions, places and architectures that are not the same on all nodes."""
-    nodes = tuple(answered_nodes(cluster, facts))
-    openmpi = finding.known({node.name: node_facts.openmpi for node, node_facts in nodes})
-    if not needs_openmpi(cluster, facts):
-        openmpi = {}
-    python = finding.known({node.name: node_facts.python for node, node_facts in nodes})
-    system = finding.known({node.name: node_facts.system for node, node_facts in nodes})
+def _versions(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
+    is_needed = needs_openmpi(cluster, facts)
+    openmpi = known(cluster, facts, lambda its: its.openmpi) if is_needed else {}
+    python = known(cluster, facts, lambda its: its.python)
+    system = known(cluster, facts, lambda its: its.system)
     same = "Install the same version on all nodes"
     same_place = "Install Open MPI at the same place on all nodes"
     one_arch = "Use nodes of one architecture, or a `code.python` that is right on each"
@@ -338,8 +328,8 @@ def _versions(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findi
         yield from finding.differences(id_, values, has=has, level=level, remedy=remedy)
 
 
-def _names(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
-    systems = finding.known({node.name: f.system for node, f in answered_nodes(cluster, facts)})
+def _names(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
+    systems = known(cluster, facts, lambda its: its.system)
     one_machine = same_machines(cluster, facts)
     for names in _equal({name: found.hostname for name, found in systems.items()}):
         if not any(set(names) <= set(same) for same in one_machine):
@@ -348,8 +338,8 @@ def _names(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings
             yield finding.warning("hostname-twice", names, text, remedy)
 
 
-def _clocks(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
-    clocks = finding.known({node.name: f.clock for node, f in answered_nodes(cluster, facts)})
+def _clocks(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
+    clocks = known(cluster, facts, lambda its: its.clock)
     offsets = sorted(clock.offset_s for clock in clocks.values())
     # The median; of the two in the middle of an even number, the one closer to our own clock.
     usual = min(offsets[(len(offsets) - 1) // 2 : len(offsets) // 2 + 1], key=abs, default=0.0)

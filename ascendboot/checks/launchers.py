@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
 from ascendboot.checks import finding
 from ascendboot.facts import derive
-from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env
@@ -36,7 +36,7 @@ SSH_OPTIONS: Final = {
 """The same for ssh on the primary."""
 
 
-def choose_launcher(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
+def choose_launcher(cluster: Cluster, facts: FactsByNode) -> LauncherChoice:
     """Return the launcher that the inventory states; for `auto` the first that works."""
     if cluster.launcher == "auto" and cluster.resource_mode == "root-info":
         return _for_root_info(cluster, facts)
@@ -53,12 +53,12 @@ def choose_launcher(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Launche
     return LauncherChoice("horovod", beside, horovod.path)
 
 
-def needs_openmpi(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
+def needs_openmpi(cluster: Cluster, facts: FactsByNode) -> bool:
     """Whether jobs need `mpirun`."""
     return cluster.primary_name not in facts or traits_of(choose_launcher(cluster, facts)).openmpi
 
 
-def _for_root_info(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
+def _for_root_info(cluster: Cluster, facts: FactsByNode) -> LauncherChoice:
     torch = {n.name: value_of(found.torch) for n, found in derive.answered_nodes(cluster, facts)}
     if lacking := [name for name, found in torch.items() if found is None]:
         return LauncherChoice("mpirun", f"{fold(lacking)}: there is no torch for {cluster.python}")
@@ -67,7 +67,7 @@ def _for_root_info(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Launcher
     return LauncherChoice("torchrun", why)
 
 
-def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
+def _obstacle(cluster: Cluster, facts: FactsByNode) -> str:
     """Why horovodrun cannot be used; empty if it can."""
     primary = facts[cluster.primary_name]
     if isinstance(primary.horovod, Unanswered):
@@ -81,11 +81,11 @@ def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
     return f"there is no Horovod on {fold(lacking)}" if lacking else ""
 
 
-def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def launcher_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """Horovod, torch and ssh, as far as the launcher needs them."""
     nodes = tuple(derive.answered_nodes(cluster, facts))
-    horovods = finding.known({node.name: node_facts.horovod for node, node_facts in nodes})
-    torches = finding.known({node.name: node_facts.torch for node, node_facts in nodes})
+    horovods = derive.known(cluster, facts, lambda its: its.horovod)
+    torches = derive.known(cluster, facts, lambda its: its.torch)
     for id_, has, versions in (
         ("horovod-differs", "Horovod ", {name: it.version for name, it in horovods.items()}),
         ("torch-differs", "", {name: it.words for name, it in torches.items()}),
@@ -115,7 +115,7 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.
             yield finding.error("horovod-without-mpi", (node.name,), text, remedy)
 
 
-def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def resource_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """Order of devices, the port where ranks meet, and what HCCL takes without a rank table."""
     by_chief = cluster.resource_mode == "no-rank-table"
     for node, node_facts in derive.answered_nodes(cluster, facts):
@@ -184,7 +184,7 @@ _TORCH_PORT = 29500
 _VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 
 
-def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def hccl_setting_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """Variables of HCCL with values that this product or these devices do not take."""
     for node, node_facts in derive.answered_nodes(cluster, facts):
         if cluster.product == "auto":  # with a stated product, the inventory was checked
@@ -193,7 +193,7 @@ def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> find
         yield from _slips(cluster, node)
 
 
-def elastic_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def elastic_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """The memory of NPUs that MindIO's elastic training takes, where the inventory selects it."""
     for node, node_facts in derive.answered_nodes(cluster, facts):
         needs, seen = hccl.elastic_memory_mb(cluster.env_of(node)), value_of(node_facts.free_memory)
@@ -259,7 +259,7 @@ def _slips(cluster: Cluster, node: Node) -> finding.Findings:
             yield finding.warning("hccl-setting", (node.name,), text, remedy)
 
 
-def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def hccl_port_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """HCCL's ports that are taken, or may be; between the devices of one server it needs none."""
     if len(cluster.nodes) == 1:
         return

@@ -12,7 +12,7 @@ from ascendboot.checks.devices import DRIVER
 from ascendboot.checks.hosts import job_findings, same_machines
 from ascendboot.facts import derive
 from ascendboot.facts.installed import Installed
-from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.npus import DeviceNetwork
 from ascendboot.facts.parsers.hccn_tool import LldpNeighbour
 from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Unanswered, value_of
@@ -26,7 +26,7 @@ _NOT_AS_STATED = "the network of the NPUs is not as stated"
 _SET_IP = "hccn_tool -i {} -ip -s address ADDRESS netmask MASK"
 
 
-def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def port_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """Addresses, links and TLS switches of the devices that a job would use."""
     needs_ip = _needs_ip(cluster, facts)
     for node, node_facts in derive.answered_nodes(cluster, facts):
@@ -87,7 +87,7 @@ def _used(node: Node, node_facts: NodeFacts) -> tuple[DeviceNetwork, ...]:
     return tuple(network for network in networks if not ids or network.device_id in ids)
 
 
-def _needs_ip(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
+def _needs_ip(cluster: Cluster, facts: FactsByNode) -> bool:
     """Whether HCCL wants an address of each device (hcomm `topoinfo_ranktableConcise.cc`).
 
     Between the devices of one server, or of one super pod, it needs none unless it goes over
@@ -135,7 +135,7 @@ def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -
             yield finding.warning("hccn-conf-differs", (node.name,), text, remedy)
 
 
-def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def _doubled(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """Addresses of devices that another device or a node has, too."""
     aliases = {name for names in same_machines(cluster, facts) for name in names[1:]}
     holders = [
@@ -160,7 +160,7 @@ def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findin
             yield finding.error("device-ip-twice", nodes, text, remedy)
 
 
-def _tls(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def _tls(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """An error where devices talk by these ports, as they do between servers without a fabric."""
     switches = {
         node.name: {n.device_id: n.tls_enabled for n in _used(node, node_facts)}
@@ -214,7 +214,7 @@ def ports_to_set(cluster: Cluster, hosts: Mapping[str, Installed]) -> dict[str, 
 
 def npu_network_rules(
     cluster: Cluster,
-    facts: Mapping[str, NodeFacts],
+    facts: FactsByNode,
     hosts: Mapping[str, Installed],
     changing: Mapping[str, Collection[int]],
     jobs: Mapping[str, Collection[str]],
@@ -232,7 +232,7 @@ def npu_network_rules(
     yield from job_findings(_IN_USE, jobs, _NOT_AS_STATED)
 
 
-def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def network_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """The interfaces that carry the cluster addresses, and their networks."""
     networks = {}
     for node, node_facts in derive.answered_nodes(cluster, facts):
@@ -251,7 +251,6 @@ def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.F
 
 
 def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
-    """The interface that carries the cluster address: there, up, and as stated."""
     carriers = [interface for interface, _ in derive.carriers_of(node, node_facts)]
     if not carriers:
         has = ", ".join(
@@ -284,7 +283,7 @@ def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
         yield finding.error("interface-differs", (node.name,), text, remedy)
 
 
-def leaf_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+def leaf_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     """Leaf switches that are missing, or differ between nodes; facts may be empty."""
     rails = cluster.rails
     is_wanted = cluster.reads_leaves or any(node.leaf is not None for node in cluster.nodes)
@@ -312,7 +311,7 @@ def leaf_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
 def _leaf_unknown(
     node: Node, missing: Sequence[int], answer: Answer[Mapping[int, Answer[LldpNeighbour]]]
 ) -> finding.Finding:
-    """The warning about devices without a leaf switch; `answer` says why LLDP did not show it."""
+    """`answer` says why LLDP did not show it."""
     what = finding.devices(missing) if isinstance(node.leaf, tuple) else "the node"
     by_device = value_of(answer) or {}
     answers = (answer, *(by_device.get(device_id) for device_id in missing))

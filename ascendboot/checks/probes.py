@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.derive import devices_of, places_of, product_of
-from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section
@@ -77,11 +77,7 @@ class NodeProbes(Value):
 
 
 def probes_of(
-    cluster: Cluster,
-    facts: Mapping[str, NodeFacts],
-    coverage: Coverage,
-    *,
-    ssh_ports: Mapping[str, int],
+    cluster: Cluster, facts: FactsByNode, coverage: Coverage, *, ssh_ports: Mapping[str, int]
 ) -> dict[str, NodeProbes]:
     """The probes of each node that answered, by name; equal for equal arguments.
 
@@ -103,9 +99,7 @@ def probes_of(
     }
 
 
-def _required_ports(
-    cluster: Cluster, facts: Mapping[str, NodeFacts], node: Node
-) -> Iterator[tuple[int, str]]:
+def _required_ports(cluster: Cluster, facts: FactsByNode, node: Node) -> Iterator[tuple[int, str]]:
     """Ports that a job needs on a node, and for what; one port of each range."""
     for ports in hccl_ports(cluster.env_of(node))[:1]:
         yield ports[0], "HCCL"
@@ -187,7 +181,7 @@ def _pings(
 def _tcp_probes(
     cluster: Cluster,
     nodes: Sequence[Node],
-    facts: Mapping[str, NodeFacts],
+    facts: FactsByNode,
     coverage: Coverage,
     ssh_ports: Mapping[str, int],
 ) -> list[TcpProbe]:
@@ -237,10 +231,7 @@ class ProbeResults(Value):
 
 
 def probe_command(probes: NodeProbes) -> Command:
-    """The command that runs all probes of a node, pings one after the other.
-
-    It ends in time: after about two seconds for each ping the rest is left out.
-    """
+    """The command that runs all probes of a node; what takes too long is left out."""
     lines = [
         f"{ping.command} {number} {ping.source.device_id} {ping.target.address}\n"
         for number, ping in enumerate(probes.pings)
@@ -260,12 +251,7 @@ def probe_command(probes: NodeProbes) -> Command:
 
 
 def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
-    """The result of each probe.
-
-    Raises:
-        ToolError: the script itself did not come to its end.
-        NotUnderstoodError: its answer has an unknown form.
-    """
+    """The result of each probe; an error if the script did not end, or printed another form."""
     sections = Sections(result)
     found = attempt("ping from the NPUs", lambda: sections.text("hccn_tool"))
     tcp = {}

@@ -8,7 +8,7 @@ from ascendboot.checks.devices import root_info_rules, super_pod_rules
 from ascendboot.checks.finding import Finding, Findings, error, warning
 from ascendboot.errors import RankTableError
 from ascendboot.facts import derive
-from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.npus import ROOT_INFO
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import Cluster, Node, OwnTable
@@ -22,7 +22,7 @@ from ascendboot.ranktable.text import Source, from_text
 from ascendboot.ranktable.validate import validate_table
 
 
-def products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, Product | None]:
+def products(cluster: Cluster, facts: FactsByNode) -> dict[str, Product | None]:
     """The product of each node's NPUs: as stated, otherwise as their chips are called."""
     words = {
         node.name: derive.stated_or_seen_product(cluster, node_facts)
@@ -31,17 +31,13 @@ def products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, Prod
     return {name: next((p for p in PRODUCTS if p == word), None) for name, word in words.items()}
 
 
-def known_products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Product]:
+def known_products(cluster: Cluster, facts: FactsByNode) -> list[Product]:
     """The products of all nodes, each once."""
     return sorted({product for product in products(cluster, facts).values() if product})
 
 
-def made_table(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Table:
-    """The table that setup writes; rank N is slot N of the placement.
-
-    Raises:
-        RankTableError: an answer of the nodes that it needs is missing.
-    """
+def made_table(cluster: Cluster, facts: FactsByNode) -> Table:
+    """The table that setup writes, rank N for slot N; a RankTableError if an answer is missing."""
     known = known_products(cluster, facts)
     product = known[0] if len(known) == 1 else None
     members = [member(node, facts[node.name]) for node in cluster.rank_order]
@@ -80,7 +76,7 @@ _DOUBTS = {
 """Warnings about a generated table, and their remedies; once per node."""
 
 
-def rank_table_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findings:
+def rank_table_rules(cluster: Cluster, facts: FactsByNode) -> Findings:
     """What keeps a rank table from being made, or from being read by HCCL."""
     if cluster.resource_mode != "rank-table":
         return
@@ -97,17 +93,13 @@ def rank_table_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findin
         yield from _refused(cluster, facts, product)
 
 
-def rank_table_text(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
-    """The rank table of every node: the inventory's own file, else a generated one.
-
-    Raises:
-        RankTableError: an answer of the nodes that it needs is missing.
-    """
+def rank_table_text(cluster: Cluster, facts: FactsByNode) -> str:
+    """The rank table of every node: the inventory's own, else `made_table`, which may raise."""
     own = cluster.own_table
     return made_table(cluster, facts).to_json() if own is None else own.text
 
 
-def rank_table_words(cluster: Cluster, facts: Mapping[str, NodeFacts], text: str) -> str:
+def rank_table_words(cluster: Cluster, facts: FactsByNode, text: str) -> str:
     """What reports say of the rank table that is written: its generation, and for whose HCCL."""
     known = known_products(cluster, facts)
     readers = f", for {' and '.join(CALLED[product] for product in known)}" if known else ""
@@ -116,8 +108,7 @@ def rank_table_words(cluster: Cluster, facts: Mapping[str, NodeFacts], text: str
     return f"rank table: {FORMATS[generation].called}{readers}{own}"
 
 
-def _unmade(cluster: Cluster, facts: Mapping[str, NodeFacts], known: Sequence[Product]) -> Findings:
-    """What keeps a table from being made for the products of the nodes."""
+def _unmade(cluster: Cluster, facts: FactsByNode, known: Sequence[Product]) -> Findings:
     if not any(set(known) <= set(generation.products) for generation in FORMATS.values()):
         nodes = tuple(node.name for node, _ in derive.answered_nodes(cluster, facts))
         text = (
@@ -131,7 +122,7 @@ def _unmade(cluster: Cluster, facts: Mapping[str, NodeFacts], known: Sequence[Pr
         yield from root_info_rules(cluster, facts)
 
 
-def _own_table(own: OwnTable, cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findings:
+def _own_table(own: OwnTable, cluster: Cluster, facts: FactsByNode) -> Findings:
     """An own table of a generation that a node's HCCL does not read, or without super pods."""
     remedy = "Leave `resources.file` out, or make another: ranktable.write"
     of_nodes = products(cluster, facts)
@@ -150,7 +141,7 @@ def _own_table(own: OwnTable, cluster: Cluster, facts: Mapping[str, NodeFacts]) 
             yield warning("rank-table-without-pods", (name,), text, remedy)
 
 
-def _refused(cluster: Cluster, facts: Mapping[str, NodeFacts], product: Product) -> Findings:
+def _refused(cluster: Cluster, facts: FactsByNode, product: Product) -> Findings:
     """Problems that only this product's HCCL refuses, or that come from a 950's own files."""
     source = from_text("rank table", rank_table_text(cluster, facts))
     is_of_files = product == "a5" and cluster.own_table is None
@@ -166,9 +157,7 @@ def _refused(cluster: Cluster, facts: Mapping[str, NodeFacts], product: Product)
     yield from doubts.values()
 
 
-def _node(
-    cluster: Cluster, facts: Mapping[str, NodeFacts], source: Source, problem: Problem
-) -> Node:
+def _node(cluster: Cluster, facts: FactsByNode, source: Source, problem: Problem) -> Node:
     """The node of the entry with the problem; the primary if there is no single one."""
     match problem.path, source.document:
         case ("server_list", int(index), *_), {"server_list": list(servers)}:

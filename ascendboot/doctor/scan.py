@@ -77,11 +77,7 @@ class Logs(Struct):
 
 
 def logs_in(places: Sequence[Path]) -> Logs:
-    """Return the files of these files and folders, each once, in order of their names.
-
-    Raises:
-        UsageError: a place does not exist, or is neither a file nor a folder.
-    """
+    """Return the files of files and folders, each once, by name; a UsageError for others."""
     logs, seen, left_out = Logs(), set[tuple[int, int]](), 0
     for place in places:
         if not place.exists():
@@ -153,9 +149,6 @@ def selected_lines(files: Sequence[LogFile]) -> Iterator[Line]:
     """Yield the lines with one of the texts, and three lines after each, file by file.
 
     One `grep` searches all files; its input is cut so that no line takes more than 2 MiB.
-
-    Raises:
-        AscendbootError: there is no GNU grep.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".texts", encoding="utf-8") as texts:
         texts.write("\n".join(searched_texts()) + "\n")
@@ -185,7 +178,6 @@ _NUMBERED: Final = re.compile(rb"(\d{1,18})[:-]")
 
 
 def _numbered(files: Sequence[LogFile], output: Iterable[bytes]) -> Iterator[Line]:
-    """Assign the lines of grep to their files."""
     at = 0
     for line in output:
         match = _NUMBERED.match(line)
@@ -218,7 +210,6 @@ def _first_and_last(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def _feed(files: Sequence[LogFile], pipe: IO[bytes]) -> None:
-    """Write all files into a pipe, each with a newline at its end."""
     lines = 0
     room = max(_BLOCK, _MOST_UNPACKED // max(1, len(files)))
     with pipe:

@@ -64,11 +64,7 @@ class Layout(Value):
 
     @classmethod
     def of_table(cls, name: str) -> Layout:
-        """The layout in a rank table.
-
-        Raises:
-            RankTableError: the file cannot be read, or is no rank table.
-        """
+        """The layout in a rank table; RankTableError if the file is none."""
         rows = table_of(read(name)).rows
         ranks = (
             PlannedRank(r.rank, r.server, r.device_id, r.device_id, ",".join(r.addresses))
@@ -275,7 +271,6 @@ class Examination:
         return found
 
     def _ends(self) -> dict[int, int]:
-        """Return the exit codes of the ranks that a launcher reports."""
         texts = [" ".join(line.text for line in one.lines) for one in self._launchers]
         ends = {int(rank): int(code) for text in texts for rank, code in _FIRST_END.findall(text)}
         # Without its log nothing shows whether it only lost another rank.
@@ -401,8 +396,7 @@ class Examination:
 def _ranks_of_groups(writers: Sequence[Writer]) -> set[int]:
     """Return the ranks that are known only within a communicator.
 
-    If two processes have the same one there, they are of different communicators: their ranks in
-    the job are unknown then.
+    If two processes have the same one there, their ranks in the job are unknown.
     """
     of_group = [one for one in writers if one.is_of_group and one.rank is not None]
     ranks = {one.rank for one in of_group if one.rank is not None}
@@ -432,7 +426,6 @@ def _plain_verdict(place: str, words: str, why: str) -> Verdict:
 
 
 def _seen_ranks(writers: Iterable[Writer]) -> list[PlannedRank]:
-    """Return the ranks whose node or device the logs show."""
     seen = {}
     for one in writers:
         if one.rank is not None and (one.node or one.device is not None or one.pod):
@@ -452,12 +445,7 @@ class Examined(Value):
 
 
 def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = None) -> Examined:
-    """Read all logs in these files and folders, and find what failed first in each job.
-
-    Raises:
-        UsageError: there is no log.
-        AscendbootError: there is no grep.
-    """
+    """Read all logs in these files and folders, and find what failed first in each job."""
     logs = logs_in(places)
     if not logs.files:
         raise UsageError(f"doctor: {', '.join(map(str, places))}: has no logs; name their files")

@@ -143,7 +143,6 @@ def _container(path: str, reply: str, inside: Section | None) -> system.Containe
 
 
 def _message(reply: Section) -> str:
-    """The error message of an engine, on one line."""
     words = " ".join(reply.text.split())
     if reply.exit_code in query.ENDED_BY_TIMEOUT and not words:
         return f"no answer within {_LIMIT_S} s; {HANGS}"

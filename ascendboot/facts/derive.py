@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.facts.parsers.system import Interface, InterfaceAddress
-from ascendboot.facts.query import value_of
+from ascendboot.facts.query import Answer, Answered, value_of
 from ascendboot.model.cluster import Cluster, Node
 
+T = TypeVar("T")
 _CHIPS = {
     "a5": re.compile(r"Ascend950.*"),
     "a3": re.compile(r"Ascend910_93.*"),
@@ -21,11 +23,17 @@ _CHIPS = {
 """Names of chips by product. Ascend910B without a digit was once a 910: it decides nothing."""
 
 
-def answered_nodes(
-    cluster: Cluster, facts: Mapping[str, NodeFacts]
-) -> Iterator[tuple[Node, NodeFacts]]:
+def answered_nodes(cluster: Cluster, facts: FactsByNode) -> Iterator[tuple[Node, NodeFacts]]:
     """The nodes that answered, in inventory order, each with its facts."""
     return ((node, facts[node.name]) for node in cluster.nodes if node.name in facts)
+
+
+def known(
+    cluster: Cluster, facts: FactsByNode, part: Callable[[NodeFacts], Answer[T]]
+) -> dict[str, T]:
+    """The known values of one fact, by node."""
+    answers = ((node.name, part(its)) for node, its in answered_nodes(cluster, facts))
+    return {name: answer.value for name, answer in answers if isinstance(answer, Answered)}
 
 
 def product_of(node_facts: NodeFacts) -> str | None:
@@ -58,10 +66,7 @@ def present_ids(node_facts: NodeFacts) -> tuple[int, ...]:
 
 
 def device_ids(node: Node, node_facts: NodeFacts) -> tuple[int, ...]:
-    """The physical ids of the devices that a job uses, in rank order.
-
-    The order is that of the inventory if it names devices, otherwise that of the ids.
-    """
+    """The physical ids of the devices that a job uses, in rank order: as stated, else ascending."""
     return tuple(device.device_id for device in node.devices) or present_ids(node_facts)
 
 
@@ -102,7 +107,7 @@ def places_of(node_facts: NodeFacts) -> dict[int, SuperPodPlace]:
     return {device_id: place for device_id, place in places if place is not None}
 
 
-def pods_of(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, set[int]]:
+def pods_of(cluster: Cluster, facts: FactsByNode) -> dict[str, set[int]]:
     """The super pods of the devices that a job uses, by node."""
     return {
         node.name: {
@@ -114,14 +119,12 @@ def pods_of(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, set[i
     }
 
 
-def crosses_pods(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
+def crosses_pods(cluster: Cluster, facts: FactsByNode) -> bool:
     """Whether devices of a job are in several super pods: they then use their network ports."""
     return len({pod for pods in pods_of(cluster, facts).values() for pod in pods}) > 1
 
 
-def leaves_by_lldp(
-    cluster: Cluster, facts: Mapping[str, NodeFacts]
-) -> dict[str, tuple[tuple[int, str], ...]]:
+def leaves_by_lldp(cluster: Cluster, facts: FactsByNode) -> dict[str, tuple[tuple[int, str], ...]]:
     """The leaf switch of each device with an LLDP answer, by node; without nodes that have none."""
     leaves = {}
     for node, node_facts in answered_nodes(cluster, facts):
@@ -148,7 +151,7 @@ def network_of(node: Node, node_facts: NodeFacts) -> str | None:
     return next((address.network for _, address in carriers_of(node, node_facts)), None)
 
 
-def common_networks(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[str, ...]:
+def common_networks(cluster: Cluster, facts: FactsByNode) -> tuple[str, ...]:
     """The networks that hold the nodes' cluster addresses, in inventory order."""
     found = (network_of(node, node_facts) for node, node_facts in answered_nodes(cluster, facts))
     return tuple(dict.fromkeys(network for network in found if network))

@@ -188,12 +188,7 @@ def installed_query(
 
 
 def parse_installed(result: Result) -> Installed:
-    """Parses the answer to `installed_query`.
-
-    Raises:
-        ToolError: the script failed on the node.
-        NotUnderstoodError: a line of the answer has an unknown form, or its end is missing.
-    """
+    """Parses the answer to `installed_query`; a ToolError or NotUnderstoodError if it is none."""
     output_of(result)
     lines = result.lines
     if not lines or lines[-1] != "end":
@@ -279,5 +274,4 @@ def _certificate(text: str) -> Certificate | None:
 
 
 def _shown(text: bytes) -> str:
-    """What a certificate states, on one line."""
     return excerpt(text.decode(errors="replace"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import code_queries, container_query
@@ -136,6 +136,8 @@ class NodeFacts(Value, kw_only=True):
         return cls(node=node, **known)
 
 
+FactsByNode: TypeAlias = Mapping[str, NodeFacts]
+
 _SYSTEM = read_script(script("facts-system.sh"), purpose="look at the system")
 _SERVICES = read_script(script("facts-services.sh"), purpose="look at the services")
 LAUNCHERS = script("facts-launchers.sh")
@@ -200,11 +202,7 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 
 
 def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
-    """The queries about launchers, which share one run of one script.
-
-    It runs with the environment of the inventory and the profile: Horovod may need their
-    LD_LIBRARY_PATH to load.
-    """
+    """The queries about launchers: one script, in the environment that Horovod may need to load."""
     is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
     env = cluster.env_of(node)
     # Every user of the node can see these arguments; finding a launcher needs no secret.
@@ -235,7 +233,7 @@ def _fact(command: Command, purpose: str, parse: Callable[..., T], *names: str) 
 def _program_fact(
     command: Command, purpose: str, name: str, parse_version: Callable[[str], str]
 ) -> Fact[software.Program]:
-    """A query whose answer is in the sections NAME (the path) and NAME_version."""
+    """The same of the sections NAME (the path) and NAME_version."""
 
     def parse(path: str, version: str) -> software.Program:
         return software.Program(system.parse_path(path, f"path of {name}"), parse_version(version))
@@ -302,11 +300,7 @@ def _confinement(sections: Sections) -> Confinement:
 
 
 def granted_devices(visible: str) -> tuple[int, ...]:
-    """The physical ids in a value of ASCEND_VISIBLE_DEVICES, as ascend-docker-runtime reads it.
-
-    Raises:
-        NotUnderstoodError: it has another form.
-    """
+    """The physical ids in ASCEND_VISIBLE_DEVICES as ascend-docker-runtime reads it; or an error."""
     if visible in ("", "void"):
         return ()
     ids: set[int] = set()

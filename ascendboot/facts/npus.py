@@ -92,11 +92,7 @@ class RootInfo(Value):
 
 
 def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[str, query.Fact[Any]]:
-    """The queries about NPUs, by name; they share one run of one script.
-
-    With the ports that the inventory states for `node`, and with the LLDP neighbours of the devices
-    that a job uses on it.
-    """
+    """The queries about NPUs, by name: one script, with the ports and LLDP neighbours of `node`."""
     used = tuple(str(device.device_id) for device in node.devices) if node else ()
     ports = node.npu_ports if node else {}
     words = (*(("ports",) if ports else ()), *(("lldp", *used) if with_lldp else ()))
@@ -155,10 +151,7 @@ def npu_smi_table(sections: query.Sections, name: str) -> npu_smi.NpuTable:
 def hccn_tool_answer(
     sections: query.Sections, device_id: int, what: str, *, call_s: int = CALL_TIMEOUT_S
 ) -> query.Answer[Any]:
-    """The answer in the section `ID/WHAT`, which is that of `hccn_tool -i ID -WHAT -g`.
-
-    `call_s` is the time limit of the call in seconds.
-    """
+    """The answer in the section `ID/WHAT`: of `hccn_tool -i ID -WHAT -g`, ended after `call_s`."""
     purpose = hccn_tool.QUERIES[what].purpose
     tool = f"hccn_tool -i {device_id} -{what} -g"
     name = f"{device_id}/{what}"
@@ -189,7 +182,6 @@ def _npus(sections: query.Sections) -> npu_smi.NpuMap:
 
 
 def _unknown_lines(sections: query.Sections) -> tuple[str, ...]:
-    """Lines around the answers of the tools, each once."""
     found: dict[str, None] = {}
     for name, section in sections.items():
         call, known = _FORMS.get(name.rpartition("/")[2], ("", None))

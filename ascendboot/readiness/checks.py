@@ -39,11 +39,7 @@ _UNCHECKED = "it was not checked"
 
 
 def skipped_checks(words: str | Literal[True] | None) -> tuple[str, ...]:
-    """The ids that `--skip-checks` names, in the order of the checks; alone it means all.
-
-    Raises:
-        UsageError: there is no such check, or it cannot be skipped.
-    """
+    """The ids that `--skip-checks` names, in the order of the checks; alone it means all."""
     if not words:
         return ()
     if words is True or words == "all":
@@ -165,7 +161,7 @@ def imported_by(text: str) -> frozenset[str]:
 def _packages(
     job: queries.JobRequirements, probes: Mapping[str, queries.NodeProbe], imported: Iterable[str]
 ) -> finding.Findings:
-    """Compares package versions: an error if the job uses the package, else a warning."""
+    """An error if the job uses the package, else a warning."""
     seen = {node: found for node, probe in probes.items() if (found := value_of(probe.packages))}
     used = {"Python", *job.used, *imported}.union(*(packages.used for packages in seen.values()))
     used |= {other for name in used for other in _COMES_WITH.get(name, ())}
@@ -185,7 +181,6 @@ def _packages(
 def _ports(
     job: queries.JobRequirements, node: str, listeners: Iterable[Listener]
 ) -> finding.Findings:
-    """Finds ports of the job that another program listens on."""
     holders, wanted = finding.port_holders(listeners), job.hccl_ports[node]
     if node == job.primary and job.meeting_port in holders:
         text = f"port {job.meeting_port}, where the ranks are to meet, is taken by "
@@ -240,11 +235,7 @@ def script_findings(script: str, opening: str, nodes: tuple[str, ...]) -> findin
 def topology_findings(
     cluster: Cluster, probes: Mapping[str, queries.NodeProbe], text: str
 ) -> finding.Findings:
-    """Finds a script that starts its own ranks although ranks follow the leaf switches.
-
-    `text` is that of a script on the control machine. The vendor's rank-table routing excludes
-    such scripts, too.
-    """
+    """Finds a script (`text`: of one here) with own ranks although ranks follow leaf switches."""
     if cluster.master_index is None or len(cluster.nodes) < LEAST_ORDERED:
         return
     lines = [line.partition("#")[0] for line in text.split("\n")]
@@ -257,7 +248,6 @@ def topology_findings(
 
 
 def _devices(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) -> finding.Findings:
-    """Finds devices of the job that are absent, unhealthy, in use, or not in the container."""
     used, present = job.devices[node], value_of(probe.present) or ()
     absent = [id_ for id_ in sorted(used) if present and id_ not in present]
     if absent:
@@ -317,7 +307,6 @@ def _addresses(
 
 
 def _links(node: str, probe: queries.NodeProbe) -> finding.Findings:
-    """Finds devices whose link is down, and those without an answer, by reason."""
     ports = value_of(probe.ports)
     if ports is None:
         return
@@ -347,8 +336,7 @@ class Leftover(Value):
 def leftovers(probes: Mapping[str, queries.NodeProbe], own_job: str = "") -> tuple[Leftover, ...]:
     """The jobs whose launcher started on one of these nodes and runs on none of them.
 
-    A job whose launcher started on no node of these counts as running. Generations of `own_job`
-    are always left over: the next one is to start here.
+    Generations of `own_job` are always left over: the next one is to start here.
     """
 
     def is_left(folder: queries.JobFolder) -> bool:
@@ -369,7 +357,6 @@ def leftovers(probes: Mapping[str, queries.NodeProbe], own_job: str = "") -> tup
 
 
 def _jobs(own_job: str, probes: Mapping[str, queries.NodeProbe]) -> finding.Findings:
-    """Finds running jobs, leftovers of jobs and processes without a record."""
     left = {leftover.job_id for leftover in leftovers(probes, own_job)}
     jobs = {node: _known_jobs(probe) for node, probe in probes.items()}
     recorded = {folder.job_id for of_node in jobs.values() for folder in of_node.folders}

@@ -73,11 +73,7 @@ def device_changes(
 def _ask(
     node: str, hosts: Mapping[str, Transport], devices: Mapping[int, DeviceState]
 ) -> dict[str, Answer[Any]]:
-    """Query one node; of the network ports only where the checks before the start queried them.
-
-    Raises:
-        NodeError: it did not answer.
-    """
+    """Network ports are queried only where the checks before the start queried them."""
     if node not in hosts:
         raise UnreachableError(node, "there is no connection to it")
     linked = any(state.link_up != NOT_QUERIED for state in devices.values())

@@ -40,11 +40,6 @@ class DeviceFaults(Struct, kw_only=True, eq=False):
         return [fault for name in nodes for fault in self._last.get(name, ())]
 
     def _of_node(self, node: str, at: float) -> Sequence[Fault]:
-        """Query the devices of one node with one script.
-
-        Raises:
-            NodeError: it did not answer.
-        """
         host = self.hosts.get(node)
         if host is None:
             raise UnreachableError(node, "is being connected again")

@@ -289,7 +289,6 @@ def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
 
 
 def _packages(sections: Sections) -> Packages:
-    """The versions that the interpreter reported."""
     rows = sections.rows("packages", "([^ ]+) ([^ ]+)", "a package and its version")
     printed: dict[str, list[str]] = grouped(rows)
     spawns = bool(printed.pop("spawns", []))
@@ -301,7 +300,6 @@ def _packages(sections: Sections) -> Packages:
 
 
 def _jobs(sections: Sections) -> Jobs:
-    """Processes and folders of jobs."""
     kinds = "(?:process ([0-9]{1,10})|folder (runs|gone|none)) ([^ ]*) (.*)"
     rows = sections.rows("jobs", kinds, "a process or a folder of a job")
     return Jobs(
@@ -322,7 +320,6 @@ def _table(sections: Sections) -> npu_smi.NpuTable:
 
 
 def _holders(sections: Sections) -> tuple[Holder, ...]:
-    """The processes that use devices."""
     users = _table(sections).processes
     devices = grouped((process.pid, process.device_id) for process in users)
     rows = sections.rows("holders", "([0-9]{1,10}) ([^ ]*) (.*)", "pid, job and command")

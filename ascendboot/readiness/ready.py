@@ -99,8 +99,7 @@ def check_readiness(
 ) -> Readiness:
     """Run all checks but the `skipped` ones on every node, in one execution each.
 
-    `sending` holds the code that the control machine sends. `own_job` is the supervised job of
-    which a generation is to start.
+    `own_job` is the supervised job of which a generation is to start.
     """
     has_place = cluster.code_path is not None and not names_file_here(script)
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
@@ -160,11 +159,10 @@ def _unready(failures: Mapping[str, NodeError], errors: Sequence[Finding]) -> di
 
 
 def _of_setup(replies: Mapping[str, NodeReply]) -> Findings:
-    """Finds differences from what setup left, and what others could change there."""
     for name, reply in replies.items():
         for problem in reply.problems:
             yield error("setup", (name,), f"not ready: {problem}", "run setup")
-    yield from open_to_others({name: reply.own for name, reply in replies.items()})
+    yield from open_to_others([(name, own) for name, it in replies.items() for own in it.own])
 
 
 def _clocks(replies: Mapping[str, NodeReply]) -> NodeClocks:
@@ -181,11 +179,7 @@ def _query_node(
     job: queries.JobRequirements,
     sending: CodeSender | None,
 ) -> NodeReply:
-    """Query both sides of a node in one execution.
-
-    Raises:
-        NodeError: the query failed, or an answer that every job needs was not understood.
-    """
+    """Query both sides in one execution; a NodeError if a job cannot do without an answer."""
     own_query = installed_query(
         cluster.name,
         with_public_keys=False,
@@ -223,13 +217,7 @@ def _query_node(
 
 
 def start_stopped_sshd(cluster: str, left: NodeRecord, sides: Sides) -> bool:
-    """Start the cluster's sshd where none runs because the node has booted since `setup`.
-
-    Returns whether it was started.
-
-    Raises:
-        AscendbootError: the node did not answer as it should, or its sshd did not start.
-    """
+    """Start the cluster's sshd if the node has booted since `setup`; returns whether it did."""
     side, files = (sides.host, left.host_files) if left.host_sshd else (sides.work, left.files)
     look = installed_query(cluster, with_public_keys=False, with_certificates=False)
     installed = parse_installed(side.run(look))
@@ -268,7 +256,6 @@ def _line(finding: Finding) -> str:
 def _of_code(
     cluster: Cluster, replies: Mapping[str, NodeReply], sending: CodeSender | None
 ) -> Findings:
-    """Finds differences from the code that the nodes should have."""
     trees = {name: reply.code for name, reply in replies.items() if reply.code is not None}
     if sending is None:
         remedy = "make the folders equal, or state code.source and run setup"
@@ -288,7 +275,6 @@ def _of_code(
 def _of_script(
     having: Collection[str], lacking: tuple[str, ...], path: PurePosixPath | None, script: str
 ) -> Findings:
-    """Finds a script that is not on the control machine, and not on all nodes."""
     here = os.path.relpath(script)
     if having and lacking:
         text = f"has no readable {path}, but {fold(having)} has"
@@ -354,8 +340,7 @@ def job_request(
 def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
     """Variables of all ranks without a rank table; CM_WORKER_IP differs by node.
 
-    CM_WORKER_SIZE counts all ranks of the job (HCCL's own example: 16 on two nodes of 8), not
-    those of one node.
+    CM_WORKER_SIZE counts all ranks of the job (HCCL's own example: 16 on two nodes of 8).
     """
     return {
         "CM_CHIEF_IP": placement.primary.cluster_address,

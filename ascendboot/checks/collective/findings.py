@@ -80,11 +80,7 @@ Remark: TypeAlias = tuple[tuple[int, ...], str]
 
 
 def read_notes(folder: Path, ranks: Iterable[int]) -> dict[int, RankNotes]:
-    """The notes of each rank from the copies of the logs in a folder; empty without a log.
-
-    Raises:
-        NotUnderstoodError: a note has another form than `meet.py` writes.
-    """
+    """The notes of each rank from the copies of the logs in a folder; empty without a log."""
     paths = {rank: folder / rank_log(rank) for rank in ranks}
     return {
         rank: rank_notes(path.read_bytes().decode(errors="replace") if path.exists() else "")
@@ -93,11 +89,7 @@ def read_notes(folder: Path, ranks: Iterable[int]) -> dict[int, RankNotes]:
 
 
 def rank_notes(text: str) -> RankNotes:
-    """The notes in the text of a log; an incomplete last line does not count.
-
-    Raises:
-        NotUnderstoodError: as for `read_notes`.
-    """
+    """The notes in the text of a log but an incomplete last line; or a NotUnderstoodError."""
     known: dict[str, Any] = {}
     others = []
     for number, line in enumerate(text.split("\n")[:-1], 1):
@@ -335,7 +327,6 @@ def _tables(slots: Sequence[Slot], facts: Facts, digest: str) -> Iterator[Remark
 
 
 def _unlike(facts: Facts, key: str, absent: str) -> Iterator[Remark]:
-    """Ranks for which something in a part of their facts is another than for most."""
     values = {rank: own[key] for rank, own in facts.items()}
     for name in sorted(set[str]().union(*values.values())):
         of_name = {rank: of_rank.get(name) for rank, of_rank in values.items()}
@@ -378,10 +369,7 @@ def _meant(name: str, value: Any) -> Any:  # noqa: ANN401 (a JSON value)
 
 
 def differences(name: str, values: Mapping[int, Any], *, absent: str) -> Iterator[Remark]:
-    """The ranks that have another value than most, or than rank 0 without a majority, in words.
-
-    None stands for a rank without a value; `absent` is the word for it.
-    """
+    """The ranks with another value than most, or than rank 0; `absent` stands for None."""
     groups = grouped((repr(values[rank]), rank) for rank in sorted(values))
     if len(groups) <= 1:
         return

@@ -44,11 +44,7 @@ class HcclPlan(Value):
     def of(
         cls, operation: str, sizes: str, floor: str, devices: str, *, is_wanted: bool
     ) -> HcclPlan:
-        """The values of the flags, and of --hccl-test.
-
-        Raises:
-            UsageError: one is not possible.
-        """
+        """The values of the flags, and of --hccl-test; a UsageError if one is not possible."""
         found = [_SIZE.fullmatch(word) for word in sizes.split("-", 1)]
         numbers = [int(f[1]) << 10 * " KMG".index(f[2].upper() or " ") for f in found if f]
         wrong = ""

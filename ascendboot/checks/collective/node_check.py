@@ -93,10 +93,7 @@ class EndedError(Exception):
 
 
 def check_all(request: LaunchRequest, start: Start, port: int) -> NodeCheck:
-    """Measure the devices, and again if some are slow; then pairs of the nodes that passed.
-
-    A pair meets at `port` of its first node.
-    """
+    """Measure devices, again if some are slow; then pairs of good nodes, at `port` of the first."""
     slots, check = request.placement.slots, NodeCheck()
     try:
         bad = _devices(slots, check, round_of(slots, check, start, ("device",)))
@@ -114,11 +111,7 @@ def check_all(request: LaunchRequest, start: Start, port: int) -> NodeCheck:
 def round_of(
     slots: Sequence[Slot], check: NodeCheck, start: Start, words: tuple[str, ...]
 ) -> dict[int, Mapping[str, Any] | str]:
-    """What each rank measured, or why it did not.
-
-    Raises:
-        EndedError: the round did not end well, or the operator ended it.
-    """
+    """What each rank measured, or why it did not; EndedError if the round did not end well."""
     notes, report = start(words)
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         check.interrupted = True
@@ -188,7 +181,6 @@ _WHAT = {"product": "matrix product", "memory": "memory"}
 
 
 def _of_rates(slots: Sequence[Slot], rates: Mapping[int, Mapping[str, Any]]) -> Findings:
-    """Slow devices, and nodes whose NPUs were not measured."""
     for what, slow in _slow_ranks(rates).items():
         for rank, times in slow.items():
             slot, is_far = slots[rank], times > FAR_TOO_SLOW
@@ -225,7 +217,6 @@ def _pairs(
 
 
 def _of_pair(slots: Sequence[Slot], own: Mapping[int, Mapping[str, Any] | str]) -> float | str:
-    """The least bandwidth that the ranks of a pair measured, or why one of them failed."""
     for rank, found in own.items():
         if isinstance(found, str):
             return f"{ranks_shown([rank], slots)} of {slots[rank].node.name}: {found}"
@@ -293,7 +284,6 @@ def _rotations(names: Sequence[str]) -> Iterator[list[Pair]]:
 
 
 def _of_pairs(isolated: Isolated, check: NodeCheck) -> Findings:
-    """Bad nodes, bad connections, and pairs that are slow."""
     pairs = check.pairs
     why = {pair: result for pair, result in pairs.items() if isinstance(result, str)}
     network = "See whether check finds a broken link or a blocked port between them"

@@ -69,8 +69,7 @@ def lacks(
 ) -> dict[str, frozenset[str]]:
     """By node: the ways in which its ranks cannot meet any other, because a library is missing.
 
-    A node without an answer, or without such a Python, is left out: starting the preflight there
-    reports the reason.
+    A node that did not answer is left out: starting the preflight there reports the reason.
     """
     wanted = {MODULES[way]: way for way in traits_of(request.launcher).collective_ways}
     command = read_script(
@@ -159,11 +158,7 @@ class Runner(Value, kw_only=True):
     forks: int
 
     def run(self, planned: LaunchPlan) -> JobReport:
-        """Run the plan of a preflight to its end.
-
-        Raises:
-            UnreachableError: the primary was lost meanwhile; the ranks end without a signal.
-        """
+        """Run a preflight to its end; an UnreachableError if the primary was lost meanwhile."""
         sides = {node: self.transports[node] for node in planned.nodes}
 
         def reconnect(node: str) -> Transport:
@@ -186,12 +181,7 @@ class Runner(Value, kw_only=True):
 
 
 def meet(request: LaunchRequest, runner: Runner) -> Preflight:
-    """Run the preflight of a job.
-
-    Raises:
-        UnreachableError: as for `Runner.run`.
-        NotUnderstoodError: a note of a rank has an unknown form.
-    """
+    """Run the preflight of a job; raises as `Runner.run` and `read_notes`."""
     lacking = lacks(request, runner.transports, forks=runner.forks)
     by = chosen_way(request, lacking)
     planned = preflight_plan(request, by)
@@ -206,11 +196,7 @@ def meet(request: LaunchRequest, runner: Runner) -> Preflight:
 def preflight_result(
     request: LaunchRequest, report: JobReport, folder: Path, *, by: str
 ) -> Preflight:
-    """The result of a preflight that has ended, with the logs of its ranks in `folder`.
-
-    Raises:
-        NotUnderstoodError: as for `meet`.
-    """
+    """The result of a preflight that has ended, with the logs of its ranks in `folder`."""
     slots = request.placement.slots
     notes = read_notes(folder, range(len(slots)))
     found = [

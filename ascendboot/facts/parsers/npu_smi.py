@@ -336,10 +336,7 @@ _OF_ECC = re.compile(rf"\s*(?:{_WHICH}|{_ECC})\s*:")
 
 
 def parse_ecc(text: str) -> Mapping[str, int]:
-    """The counts of memory errors of `npu-smi info -t ecc` by the tool's names, for one chip.
-
-    Each name is there once; rows with NA are left out.
-    """
+    """The counts of memory errors of one chip by the tool's names, without rows with NA."""
     tool = "npu-smi info -t ecc"
     refuse_failure(text, tool)
     expected = "rows such as HBM Double Bit Error Count : 0, each name once"
