@@ -192,10 +192,8 @@ def _connections(results: Mapping[str, ProbeResults]) -> Findings:
                 refused.append(((probe.target, f"{probe.address}:{probe.port}"), source))
     yield from _blocked(silent)
     for (target, place), sources in grouped(refused).items():
-        text = (
-            f"{fold(sources)} cannot reach the cluster's sshd of {target} at {place}, which runs: "
-            f"{_REFUSED}"
-        )
+        who = f"{fold(sources)} cannot reach the cluster's sshd of {target}"
+        text = f"{who} at {place}, which runs: {_REFUSED}"
         remedy = "Look for a firewall that refuses: `nft list ruleset`, `iptables -S`"
         yield error("tcp-refused", (*sources, target), text, remedy)
 

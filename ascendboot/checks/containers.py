@@ -155,10 +155,7 @@ def _there(cluster: Cluster, node: Node, state: files.TreeState) -> Findings:
         return
     why = "does not exist" if state == "absent" else "cannot be read"
     text = f"the code path {cluster.code_path} {why}"
-    remedy = (
-        "Put the code there on every node, have setup send it (`code.source`), or leave "
-        "`code` out of the inventory"
-    )
+    remedy = "Put it there on every node, have setup send it (`code.source`), or leave `code` out"
     yield error("code-missing", (node.name,), text, remedy)
 
 
@@ -191,8 +188,6 @@ def code_findings(cluster: Cluster, trees: Mapping[str, files.CodeTree]) -> Find
             text = files.differences_text(code, primary)
             yield error("code-differs", (name,), text, remedy)
         if rest := [difference for difference in found if not difference.is_code]:
-            remedy = (
-                "If jobs read it, make it equal; if a job left it, leave it out with `code.exclude`"
-            )
+            remedy = "If jobs read it, make it equal; if one left it, leave it out: `code.exclude`"
             text = files.differences_text(rest, primary)
             yield warning("code-others-differ", (name,), text, remedy)

@@ -9,7 +9,7 @@ from ascendboot.errors import RankTableError
 from ascendboot.facts import derive
 from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.npus import ROOT_INFO, RootInfo
-from ascendboot.facts.parsers.npu_smi import SuperPodPlace
+from ascendboot.facts.parsers.npu_smi import SPOD_TOOL, SuperPodPlace
 from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import counted
@@ -18,6 +18,7 @@ from ascendboot.value import replace
 
 DRIVER = "Is the Ascend driver installed on the host side?"
 _MOST_LINES = 4
+_OWN_TABLE = "`resources: {file: …}` takes your own rank table"
 _LOOK = "Look at npu-smi info and dmesg"
 _HEALTH_LEVELS: Mapping[str, finding.Level] = {
     "Critical": "error",
@@ -216,26 +217,18 @@ def _super_pods(
     silent = {i: answer.why for i, answer in answers.items() if isinstance(answer, Unanswered)}
     for reason, ids in finding.grouped((why, i) for i, why in silent.items()).items():
         text = f"could not read the super pod of {finding.devices(ids)}: {reason}"
-        remedy = "Without it the rank table cannot be made; `resources: {file: …}` takes your own"
+        remedy = f"Without it the rank table cannot be made; {_OWN_TABLE}"
         yield finding.error("super-pod-unknown", (node.name,), text, remedy)
     places = {i: value_of(answer) if answer else None for i, answer in answers.items()}
     pods = finding.grouped((place.super_pod_id, i) for i, place in places.items() if place)
     if len(pods) > 1:
         where = ", ".join(f"{finding.devices(sorted(ids))} in {pod}" for pod, ids in pods.items())
-        text = (
-            f"the devices of one server are in several super pods: {where} "
-            "(npu-smi info -t spod-info)"
-        )
+        text = f"the devices of one server are in several super pods: {where} ({SPOD_TOOL})"
         remedy = "Ask who set up the super pods"
         yield finding.error("super-pods-several", (node.name,), text, remedy)
     outside = sorted(i for i, place in places.items() if place is None and i not in silent)
     if any_in_pod and outside:
-        text = (
-            f"{finding.devices_are(outside)} in no super pod, other devices of the cluster are "
-            "(npu-smi info -t spod-info)"
-        )
-        remedy = (
-            "Make the super pods whole, or leave the node out; `resources: {file: …}` takes "
-            "your own rank table"
-        )
+        text = f"{finding.devices_are(outside)} in no super pod, others of the cluster are"
+        text += f" ({SPOD_TOOL})"
+        remedy = f"Make the super pods whole, or leave the node out; {_OWN_TABLE}"
         yield finding.error("super-pods-mixed", (node.name,), text, remedy)

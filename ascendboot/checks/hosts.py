@@ -92,18 +92,15 @@ def open_above(installed: Iterable[tuple[str, Installed]]) -> finding.Findings:
     """
     for node, own in installed:
         for path, there in own.open_above.items():
-            text = (
-                f"{path} {there.why}: others could replace {own.base}, which lies below it "
-                "and from which programs are run"
-            )
+            text = f"{path} {there.why}: others could replace {own.base} and what is run from there"
             remedy = f"chmod go-w {path}" if there.owner is None else f"chown root {path}"
             yield finding.error("open-folders", (node,), text, f"`{remedy}` closes it")
 
 
-def open_to_others(installed: Sequence[tuple[str, Installed]]) -> finding.Findings:
+def open_to_others(installed: Iterable[tuple[str, Installed]]) -> finding.Findings:
     """The same, and our own folders and files that others could change."""
-    yield from open_above(installed)
     for node, own in installed:
+        yield from open_above([(node, own)])
         if own.open:
             text = f"others could change what runs there: {own.open_words}"
             yield finding.error("open-folders", (node,), text, "run setup")
@@ -165,10 +162,8 @@ def device_node_findings(
         paths = [f"/dev/{name}" for name in absent]
         remedy = f"Re-create it with {' '.join(f'--device={path}' for path in paths)}"
         if granted:
-            remedy = (
-                "Re-create it with --runtime=ascend, which adds what "
-                f"{variable}={given.visible} grants"
-            )
+            grants = f"{variable}={given.visible} grants"
+            remedy = f"Re-create it with --runtime=ascend, which adds what {grants}"
         text = f"{place} has no {', '.join(paths)}"
         yield finding.error("device-node-missing", (node,), text, remedy)
 
@@ -182,10 +177,8 @@ def _memlock(node: Node, given: NodeEnvironment) -> finding.Findings:
         remedy = "Re-create the container with --ulimit memlock=-1:-1"
     if node.creation is not None:
         remedy = "Set memlock in default-ulimits of daemon.json, remove the container and run setup"
-    text = (
-        f"ranks may lock {given.memlock_kib} KiB of memory{place} (ulimit -l), too little for "
-        "RDMA and pinned buffers"
-    )
+    limit = f"{given.memlock_kib} KiB of memory{place} (ulimit -l)"
+    text = f"ranks may lock {limit}, too little for RDMA and pinned buffers"
     yield finding.warning("memlock-small", (node.name,), text, remedy)
 
 
@@ -268,10 +261,12 @@ def _sshd(cluster: Cluster, node: Node, node_facts: NodeFacts) -> finding.Findin
     """The OpenSSH server of a node, and whether it would accept a login."""
     from_host = cluster.serves_from_host(node)
     in_container = node.container is not None and not from_host
-    where = "on the host side"
+    install = "Install openssh-server on the host side"
+    upgrade = "Install OpenSSH 7.4 or later on the host side"
     if in_container:
-        where = f"in the image of {node.container}, or state `ssh: {{via: engine}}`"
-    install, upgrade = f"Install openssh-server {where}", f"Install OpenSSH 7.4 or later {where}"
+        image = f"{node.container}, or state `ssh: {{via: engine}}`"
+        install = f"Install openssh-server in the image of {image}"
+        upgrade = f"Install OpenSSH 7.4 or later in the image of {image}"
     yield from finding.unanswered("sshd-missing", node, node_facts.sshd, install)
     server = value_of(node_facts.sshd)
     yield from finding.too_old("sshd-old", node, server, SSHD_OPTIONS, upgrade)

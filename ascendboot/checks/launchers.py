@@ -8,6 +8,7 @@ from typing import Final
 from ascendboot.checks import finding
 from ascendboot.facts import derive
 from ascendboot.facts.node_facts import FactsByNode, NodeFacts
+from ascendboot.facts.parsers.system import KernelPorts
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env
@@ -105,9 +106,7 @@ def launcher_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
             yield from finding.unanswered("ssh-missing", node, ssh, "Install openssh-client")
             yield from finding.too_old("ssh-old", node, value_of(ssh), SSH_OPTIONS, remedy)
     for node, node_facts in nodes if "horovod" in packages else ():
-        remedy = (
-            "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python that `code.python` states"
-        )
+        remedy = "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python of `code.python`"
         yield from finding.unanswered("horovod-missing", node, node_facts.horovod, remedy)
         horovod = value_of(node_facts.horovod)
         if horovod is not None and horovod.has_mpi is False:
@@ -121,20 +120,16 @@ def resource_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     for node, node_facts in derive.answered_nodes(cluster, facts):
         product = derive.product_of(node_facts)
         if by_chief and product in hccl.WITHOUT_CM:
-            text = (
-                f"the NPUs are of the {hccl.WITHOUT_CM[product]}, and HCCL reads CM_ variables on "
-                "910 and A2 only"
-            )
+            npus = f"the NPUs are of the {hccl.WITHOUT_CM[product]}"
+            text = f"{npus}, and HCCL reads CM_ variables on 910 and A2 only"
             remedy = "State `resources: {mode: rank-table}`"
             yield finding.error("no-rank-table-unsupported", (node.name,), text, remedy)
         ids = derive.logic_ids(node, node_facts)
         # PyTorch's local rank N takes the Nth device that it can see, and it sees them ascending.
         if cluster.is_for_torch and list(ids) != sorted(ids):
             used = finding.devices(derive.device_ids(node, node_facts))
-            text = (
-                "PyTorch takes devices in the order of their logic ids, but those of "
-                f"{used} are {finding.numbers(ids)}"
-            )
+            are = f"those of {used} are {finding.numbers(ids)}"
+            text = f"PyTorch takes devices in the order of their logic ids, but {are}"
             yield finding.error("device-order", (node.name,), text, "State `devices` in that order")
     primary = facts.get(cluster.primary_name)
     if primary is not None and cluster.has_meeting_port:
@@ -155,15 +150,17 @@ def _chief_port(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
     )
     ports = value_of(primary.kernel_ports)
     if ports is not None and ports.may_take(port):
-        text = (
-            f"any outgoing connection may take port {port}: Linux gives "
-            f"{ports.first}-{ports.last} to them"
-        )
-        remedy = (
-            f"State a `resources.chief_port` outside, such as {CHIEF_PORT}, or add it to "
-            "net.ipv4.ip_local_reserved_ports"
-        )
+        text = f"any outgoing connection may take port {port}: {_given(ports)}"
+        remedy = f"State a `resources.chief_port` outside, such as {CHIEF_PORT}, or add it to "
+        remedy += _RESERVED
         yield finding.warning("chief-port-ephemeral", nodes, text, remedy)
+
+
+_RESERVED = "net.ipv4.ip_local_reserved_ports"
+
+
+def _given(ports: KernelPorts) -> str:
+    return f"Linux gives {ports.first}-{ports.last} to them"
 
 
 def _chief(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
@@ -251,10 +248,8 @@ def _slips(cluster: Cluster, node: Node) -> finding.Findings:
             yield finding.warning("hccl-setting", (node.name,), text, remedy)
     for ports in hccl.hccl_ports(env):
         if _TORCH_PORT in ports and cluster.profile != "rec-sdk-tf":
-            text = (
-                f"HCCL takes ports {finding.numbers(ports)}, and {_TORCH_PORT} is PyTorch's "
-                "default port (MASTER_PORT)"
-            )
+            of_torch = f"{_TORCH_PORT} is PyTorch's default port (MASTER_PORT)"
+            text = f"HCCL takes ports {finding.numbers(ports)}, and {of_torch}"
             remedy = "Move HCCL, for example HCCL_IF_BASE_PORT 60000"
             yield finding.warning("hccl-setting", (node.name,), text, remedy)
 
@@ -270,14 +265,11 @@ def hccl_port_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
             for text in finding.hccl_ports_taken(holders, ports):
                 # A warning only: a job that is running holds them rightly.
                 remedy = (
-                    "Unless that is a job which runs now, end it, or move HCCL: "
-                    "HCCL_IF_BASE_PORT under `env`"
+                    "Unless it is of a job, end it, or move HCCL: HCCL_IF_BASE_PORT under `env`"
                 )
                 yield finding.warning("hccl-port-taken", (node.name,), text, remedy)
             if kernel is not None and any(kernel.may_take(port) for port in ports):
-                text = (
-                    f"any outgoing connection may take a port of HCCL's {finding.numbers(ports)}: "
-                    f"Linux gives {kernel.first}-{kernel.last} to them"
-                )
-                remedy = "Add the range to net.ipv4.ip_local_reserved_ports, behind what is there"
+                taken = f"a port of HCCL's {finding.numbers(ports)}"
+                text = f"any outgoing connection may take {taken}: {_given(kernel)}"
+                remedy = f"Add the range to {_RESERVED}, behind what is there"
                 yield finding.warning("hccl-ports-ephemeral", (node.name,), text, remedy)

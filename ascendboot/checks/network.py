@@ -125,13 +125,10 @@ def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -
         yield from finding.unanswered("hccn-conf-unknown", node, answer, level=level)
     conf = value_of(answer) or {}
     for network in used:
-        ip, written = network.device_ip, conf.get(network.device_id)
+        id_, ip, written = network.device_id, network.device_ip, conf.get(network.device_id)
         if written and ip and not _addresses(written) <= _addresses(ip):
-            text = (
-                f"/etc/hccn.conf gives device {network.device_id} the IP {written}, "
-                f"but the device has {ip}"
-            )
-            remedy = f"Find out which is right and set it: {_SET_IP.format(network.device_id)}"
+            text = f"/etc/hccn.conf gives device {id_} the IP {written}, but the device has {ip}"
+            remedy = f"Find out which is right and set it: {_SET_IP.format(id_)}"
             yield finding.warning("hccn-conf-differs", (node.name,), text, remedy)
 
 
@@ -259,10 +256,8 @@ def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
             for address in interface.addresses
             if address.scope == "global"
         )
-        text = (
-            f"no interface carries the cluster address {node.cluster_address}; "
-            f"the node has {has or 'no address'}"
-        )
+        text = f"no interface carries the cluster address {node.cluster_address}; the node has "
+        text += has or "no address"
         yield finding.error("address-missing", (node.name,), text, "Correct `cluster_address`")
         return
     first = carriers[0]
@@ -332,9 +327,7 @@ def _leaf_differs(
     """A warning where a leaf has other devices of some nodes than of most nodes."""
     (usual, most), *rest = sorted(by_devices.items(), key=lambda group: -len(group[1]))
     for ids, names in rest:
-        text = (
-            f"the leaf {leaf} has {finding.devices(ids)} here, but {finding.devices(usual)} "
-            f"of {fold(most)}"
-        )
+        elsewhere = f"{finding.devices(usual)} of {fold(most)}"
+        text = f"the leaf {leaf} has {finding.devices(ids)} here, but {elsewhere}"
         remedy = "Correct `leaf` if the cables are not different"
         yield finding.warning("leaf-devices-differ", tuple(names), text, remedy)

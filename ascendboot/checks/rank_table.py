@@ -111,10 +111,8 @@ def rank_table_words(cluster: Cluster, facts: FactsByNode, text: str) -> str:
 def _unmade(cluster: Cluster, facts: FactsByNode, known: Sequence[Product]) -> Findings:
     if not any(set(known) <= set(generation.products) for generation in FORMATS.values()):
         nodes = tuple(node.name for node, _ in derive.answered_nodes(cluster, facts))
-        text = (
-            f"the NPUs are of {' and '.join(CALLED[product] for product in known)}, and no "
-            "rank table is for all of them"
-        )
+        all_ = " and ".join(CALLED[product] for product in known)
+        text = f"the NPUs are of {all_}, and no rank table is for all of them"
         yield error("products-differ", nodes, text, "Use nodes of one product in a cluster")
     elif known == ["a3"]:
         yield from super_pod_rules(cluster, facts)

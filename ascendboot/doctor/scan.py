@@ -254,9 +254,7 @@ def _blocks(file: LogFile, room: int) -> Iterator[bytes]:
             is_first = False
             yield block if b"\n" in block else block + b"\n"
         if is_gzip and left == 0 and source.read(1):
-            file.problem = (
-                f"only its first part was read: it unpacks to more than {_RATIO} times its size"
-            )
+            file.problem = f"only read in part: it unpacks to more than {_RATIO} times its size"
 
 
 def _note_beginning(file: LogFile, text: str) -> None:

@@ -44,9 +44,7 @@ _FIRST_END: Final = re.compile(
 _LEAST_S: Final = 2.0
 _MOST_CANDIDATES: Final = 4
 _DAY_S: Final = 86400.0
-_PROSE: Final = (
-    "its line has no time, level, process or rank of a log: it may only describe an error"
-)
+_PROSE: Final = "its line has no time, level, process or rank: it may only describe an error"
 
 
 class Layout(Value):

@@ -163,23 +163,19 @@ def firewall_table(cluster: str) -> str:
 
 
 def installed_query(
-    cluster: str,
-    *,
-    with_public_keys: bool = True,
-    with_certificates: bool = True,
-    with_firewall: bool = False,
+    cluster: str, *, with_keys: bool = True, with_firewall: bool = False
 ) -> Command:
     """Queries all that ascendboot has installed for `cluster`; `parse_installed` reads the answer.
 
     A query for changes needs no public keys, each of which takes a call of ssh-keygen, and no
-    certificates if their expiry is known. A table of nft that setup loaded is always queried.
+    certificates, whose expiry is known. A table of nft that setup loaded is always queried.
     """
     text = script(
         "facts-installed.sh",
         owner_bytes=OWNER_BYTES,
         certificate_bytes=_CERTIFICATE_BYTES,
-        private=_PRIVATE_KEYS if with_public_keys else "",
-        certificates=_CERTIFICATES if with_certificates else "",
+        private=_PRIVATE_KEYS if with_keys else "",
+        certificates=_CERTIFICATES if with_keys else "",
         table=firewall_table(cluster),
         with_firewall="yes" if with_firewall else "",
     )

@@ -61,6 +61,10 @@ class Fact(Value, Generic[T]):
     """Completes "could not …" for facts that share a command; default: the command's purpose."""
 
 
+Queries: TypeAlias = Mapping[str, Fact[Any]]
+"""Queries by the names of their facts."""
+
+
 class Clock(Value, kw_only=True):
     """The clock of a node against that of the control machine, in seconds."""
 
@@ -150,7 +154,7 @@ def attempt(purpose: str, parse: Callable[[], T]) -> Answer[T]:
 
 
 def query(
-    transport: RunsAll, facts: Mapping[str, Fact[Any]], *, now: Callable[[], float] = time.time
+    transport: RunsAll, facts: Queries, *, now: Callable[[], float] = time.time
 ) -> dict[str, Answer[Any]]:
     """Runs all queries on a node in one execution; maps the name of each to its answer.
 

@@ -374,14 +374,9 @@ def _jobs(own_job: str, probes: Mapping[str, queries.NodeProbe]) -> finding.Find
                 text = f"job {job_id} runs on this node"
                 remedy = f"wait for its end, or end it: stop --job {job_id}"
             else:  # `stop` ends only jobs that have a record
-                text = (
-                    f"processes carry the id of job {job_id}, and no node has a folder of "
-                    f"this job: {named}"
-                )
-                remedy = (
-                    "end these processes with kill, or start them without the variable "
-                    "ASCENDBOOT_JOB_ID"
-                )
+                text = f"processes carry the id of job {job_id}, and no node has a folder of it: "
+                text += named
+                remedy = "end them with kill, or start them without the variable ASCENDBOOT_JOB_ID"
             yield finding.error(id_, (node,), text, remedy)
 
 

@@ -16,7 +16,16 @@ from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.container import code_queries
 from ascendboot.facts.device_states import DeviceState
 from ascendboot.facts.installed import Installed, installed_query, parse_installed
-from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
+from ascendboot.facts.query import (
+    Answer,
+    Clock,
+    Fact,
+    Queries,
+    Unanswered,
+    answer_to,
+    query,
+    value_of,
+)
 from ascendboot.launch.launchers import traits_of
 from ascendboot.launch.plan import LaunchRequest, Login
 from ascendboot.model.cluster import Cluster, ContainerExec, Node, NodeClocks, Placement
@@ -110,7 +119,6 @@ def check_readiness(
         return _query_node(node, sides, cluster, left, job=job, sending=sending)
 
     replies, failed = results_and_errors(cluster.nodes, query_node, forks=forks)
-    failures = grouped((error.message, name) for name, error in failed.items())
     having = [name for name, reply in replies.items() if path and reply.probe.has_script]
     is_copied = not having and Path(script).is_file()
     text = Path(script).read_text(errors="replace") if is_copied else ""
@@ -125,37 +133,29 @@ def check_readiness(
     probes = {name: reply.probe for name, reply in replies.items()}
     found += checks.topology_findings(cluster, probes, text)
     made = checks.readiness_findings(job, probes, checks.imported_by(text), found)
-    errors = [finding for finding in made if finding.level == "error"]
+    errors = [each for each in made if each.level == "error" and each.id != "leftovers"]
+    failures = grouped((error.message, name) for name, error in failed.items())
+    unready = {name: _words(each) for each in errors for name in each.nodes}
+    unready |= {name: error.message for name, error in failed.items()}
     return Readiness(
         script=path or PurePosixPath(Path(script).name),
         is_copied=is_copied,
         problems=(
             *(f"{fold(names)}: {reason}" for reason, names in failures.items()),
-            *(_line(finding) for finding in errors if finding.id != "leftovers"),
+            *map(_line, errors),
         ),
-        unready=_unready(failed, errors),
+        unready=unready if all(each.nodes for each in errors) else {},
         lost=frozenset(n for n, e in failed.items() if isinstance(e, UnreachableError)),
-        warnings=_warnings(cluster, made),
+        warnings=(
+            *((_STATED,) if cluster.facts == "stated" else ()),
+            *(_line(each) for each in made if each.level != "error"),
+        ),
         leftovers=checks.leftovers(probes, own_job),
-        left=tuple(_line(finding) for finding in errors if finding.id == "leftovers"),
+        left=tuple(_line(each) for each in made if each.id == "leftovers"),
         clocks=_clocks(replies),
         image=next((reply.image for reply in replies.values() if reply.image), {}),
         devices=at_start(job, probes),
     )
-
-
-def _warnings(cluster: Cluster, made: Sequence[Finding]) -> tuple[str, ...]:
-    found = (_line(finding) for finding in made if finding.level != "error")
-    return (*((_STATED,) if cluster.facts == "stated" else ()), *found)
-
-
-def _unready(failures: Mapping[str, NodeError], errors: Sequence[Finding]) -> dict[str, str]:
-    """Return why each node cannot take part; nothing if a problem is not of single nodes."""
-    found = [each for each in errors if each.id != "leftovers"]
-    if not all(each.nodes for each in found):
-        return {}
-    words = {n: f"{e.text}{'; ' if e.remedy else ''}{e.remedy}" for e in found for n in e.nodes}
-    return words | {name: failure.message for name, failure in failures.items()}
 
 
 def _of_setup(replies: Mapping[str, NodeReply]) -> Findings:
@@ -180,12 +180,7 @@ def _query_node(
     sending: CodeSender | None,
 ) -> NodeReply:
     """Query both sides in one execution; a NodeError if a job cannot do without an answer."""
-    own_query = installed_query(
-        cluster.name,
-        with_public_keys=False,
-        with_certificates=False,
-        with_firewall=cluster.firewall,
-    )
+    own_query = installed_query(cluster.name, with_keys=False, with_firewall=cluster.firewall)
     own = Fact(own_query, parse_installed)
     needed: dict[str, Fact[Any]] = {"own": own}
     if job.makes("code"):
@@ -219,8 +214,7 @@ def _query_node(
 def start_stopped_sshd(cluster: str, left: NodeRecord, sides: Sides) -> bool:
     """Start the cluster's sshd if the node has booted since `setup`; returns whether it did."""
     side, files = (sides.host, left.host_files) if left.host_sshd else (sides.work, left.files)
-    look = installed_query(cluster, with_public_keys=False, with_certificates=False)
-    installed = parse_installed(side.run(look))
+    installed = parse_installed(side.run(installed_query(cluster, with_keys=False)))
     config = files.get(SSHD_CONFIG)
     if config is None or installed.sshd_pids:
         return False
@@ -229,11 +223,7 @@ def start_stopped_sshd(cluster: str, left: NodeRecord, sides: Sides) -> bool:
 
 
 def _query_sides(
-    node: Node,
-    sides: Sides,
-    engine: str,
-    host: Mapping[str, Fact[Any]],
-    work: Mapping[str, Fact[Any]],
+    node: Node, sides: Sides, engine: str, host: Queries, work: Queries
 ) -> dict[str, Answer[Any]]:
     """The answers of both sides, from one execution; from two if the engine is unknown."""
     if node.container is None:
@@ -249,8 +239,11 @@ def _query_sides(
 
 
 def _line(finding: Finding) -> str:
-    where = f"{fold(finding.nodes)}: " if finding.nodes else ""
-    return f"{where}{finding.text}{'; ' if finding.remedy else ''}{finding.remedy}"
+    return f"{fold(finding.nodes)}: {_words(finding)}" if finding.nodes else _words(finding)
+
+
+def _words(finding: Finding) -> str:
+    return f"{finding.text}; {finding.remedy}" if finding.remedy else finding.text
 
 
 def _of_code(

@@ -180,11 +180,11 @@ def test_what_others_could_change_starts_nothing_and_cannot_be_skipped(
     first, second = servers
     first.own = first.own.replace("mode", "open 777 - d ./env\nopen 644 7 f ./made\nmode")
     second.own = second.own.replace("mode", "above 777 - 0:0 /var\nabove 755 7 7:7 /srv\nmode")
-    below = "others could replace /var/lib/ascendboot/lab, which lies below it and from which"
+    below = "others could replace /var/lib/ascendboot/lab and what is run from there"
     patterns = (
         "lab-1: others could change what runs there: …/env has mode 0777, …/made belongs to user …",
-        f"lab-2: /var has mode 0777: {below} programs are run; `chmod go-w /var` closes it",
-        f"lab-2: /srv belongs to user id 7: {below} … `chown root /srv` closes it",
+        f"lab-2: /var has mode 0777: {below}; `chmod go-w /var` closes it",
+        f"lab-2: /srv belongs to user id 7: {below}; `chown root /srv` closes it",
     )
     problems = looked(servers, skipped=SKIPPABLE).problems
     assert well.alike("\n".join(problems), "\n".join(patterns))

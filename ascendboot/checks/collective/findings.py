@@ -116,9 +116,7 @@ def rank_notes(text: str) -> RankNotes:
 
 NEEDED = {"mpi": "mpi4py, built with the Open MPI of mpirun", "gloo": "torch with gloo"}
 """What ranks need for each way to meet."""
-_CONNECT = (
-    "Let all ports between the nodes through, and see with check whether they reach each other"
-)
+_CONNECT = "Let all ports between the nodes through, and see with check if they reach each other"
 
 
 def collective_findings(

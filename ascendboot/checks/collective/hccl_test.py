@@ -168,10 +168,9 @@ def _of_whole(
     if failed or report.state is not JobState.SUCCEEDED:
         said = [f"{ranks_shown([rank], slots)}: {why}" for rank, why in failed.items()][:1]
         said = [cause.title, cause.words] if cause else said or report.message.splitlines()
+        why = "; ".join(filter(None, said))
+        text = f"HCCL Test failed on {counted(len(slots), 'device')}: {why}"
         remedy = (cause and cause.remedy) or "See the logs of the ranks in the run's folder"
-        text = (
-            f"HCCL Test failed on {counted(len(slots), 'device')}: {'; '.join(filter(None, said))}"
-        )
         yield error("hccl-test-failed", (cause and cause.nodes) or names, text, remedy)
     else:
         remedy = "See what pings and links of check, or the pairs of --level full, show"

@@ -12,7 +12,7 @@ from ascendboot.facts.installed import Installed, base_script, installed_query, 
 from ascendboot.templates import script
 from tests.fake_transport import Answer
 
-QUESTION = installed_query("lab", with_public_keys=False, with_certificates=False)
+QUESTION = installed_query("lab", with_keys=False)
 
 
 def seen(stdout: bytes) -> Installed:

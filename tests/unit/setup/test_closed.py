@@ -23,7 +23,7 @@ from ascendboot.transport.api import Command, Effect, Result
 from ascendboot.value import replace
 from tests.unit.setup.here import node_here
 
-QUESTION = installed_query("lab", with_public_keys=False, with_certificates=False)
+QUESTION = installed_query("lab", with_keys=False)
 OTHER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 

@@ -49,7 +49,7 @@ class Host:
 
     def own(self, *, wanted: bool = False) -> installed.Installed:
         """What the query finds."""
-        query = installed.installed_query("lab", with_public_keys=False, with_firewall=wanted)
+        query = installed.installed_query("lab", with_keys=False, with_firewall=wanted)
         return installed.parse_installed(self.run(query))
 
     def seen(self, *, wanted: bool = False) -> installed.NftTable | None:
