@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations, pairwise, permutations, product
 from math import ceil, log2
-from operator import itemgetter, ne
+from operator import ne
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -24,9 +24,6 @@ LEAST_ORDERED = 3
 """With fewer nodes no order is better, as in the vendor's rank-table routing."""
 MOST_EXACT = 12
 """Up to this many distinct signatures, the order is exact."""
-_MOST_SWAPPED = 6
-"""When nodes are picked, up to this many groups may be exchanged for cheaper ones."""
-_MOST_TRIED = 256
 _MOST_PERMUTED = 8
 """Up to this many nodes, all orders are tried for halving-doubling and pipelines."""
 _MOST_STARTS = 32
@@ -395,43 +392,16 @@ def pick(
     groups: dict[Signature, list[str]] = {}
     for name in leaves:
         groups.setdefault(leaves[name], []).append(name)
-    sizes = {key: len(names) for key, names in groups.items()}
-    chosen = set(keep)
-    for key in _filled(sizes, count, {leaves[name] for name in keep}):
+    fixed, chosen = {leaves[name] for name in keep}, set(keep)
+    used = sorted(fixed, key=lambda key: (-len(groups[key]), key))
+    free = sorted((k for k in groups if k not in fixed), key=lambda key: -len(groups[key]))
+    lacking = count - sum(len(groups[key]) for key in used)
+    while lacking > 0:
+        fitting = [key for key in free if len(groups[key]) >= lacking] or free[:1]
+        used.append(min(fitting, key=lambda key: len(groups[key])))
+        free.remove(used[-1])
+        lacking -= len(groups[used[-1]])
+    for key in used:
         left = [name for name in groups[key] if name not in chosen]
         chosen.update(left[: count - len(chosen)])
     return tuple(name for name in leaves if name in chosen)
-
-
-def _filled(
-    sizes: Mapping[Signature, int], count: int, fixed: Collection[Signature]
-) -> list[Signature]:
-    """Groups that hold `count` nodes; some are exchanged where that makes the ring cheaper."""
-    used = sorted(fixed, key=lambda key: (-sizes[key], key))
-    free = sorted((key for key in sizes if key not in fixed), key=lambda key: -sizes[key])
-    spare = sum(sizes[key] for key in used) - count
-    while spare < 0:
-        fitting = [key for key in free if sizes[key] >= -spare]
-        following = min(fitting, key=sizes.__getitem__) if fitting else free[0]
-        free.remove(following)
-        used.append(following)
-        spare += sizes[following]
-    while 1 < len(used) <= _MOST_SWAPPED:
-        swaps = (
-            (_price([*(key for key in used if key != out), into]), out, into)
-            for out in used
-            for into in free[:_MOST_TRIED]
-            if out not in fixed and sizes[into] >= sizes[out] - spare
-        )
-        price, out, into = min(swaps, key=itemgetter(0), default=(_price(used), used[0], used[0]))
-        if price >= _price(used):
-            break
-        used[used.index(out)], free[free.index(into)] = into, out
-        spare += sizes[into] - sizes[out]
-    return used
-
-
-def _price(keys: Collection[Signature]) -> int:
-    """The cost of a ring of nodes with these signatures."""
-    starts = [Counter[int]()] * len(keys)
-    return _tour(sorted(keys), 0, starts, closed=True)[1] if len(keys) > 1 else 0

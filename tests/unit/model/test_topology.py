@@ -260,15 +260,6 @@ def test_picked_nodes_have_the_kept_ones_and_no_more_groups_than_needed(
         assert len({leaves[n] for n in taken}) == min(groups)
 
 
-def test_a_group_is_exchanged_for_one_that_shares_a_leaf() -> None:
-    leaves: dict[str, Signature] = {
-        **{f"a{i}": ("A", "A") for i in range(3)},
-        **{f"b{i}": ("B", "B") for i in range(2)},
-        **{f"c{i}": ("A", "C") for i in range(2)},
-    }
-    assert pick(leaves, 5) == ("a0", "a1", "a2", "c0", "c1")
-
-
 @pytest.mark.parametrize(("count", "keep"), [(15, ()), (1, ("A0", "A1")), (-1, ()), (3, ("X",))])
 def test_more_nodes_than_there_are_cannot_be_picked_or_kept(
     count: int, keep: tuple[str, ...]
