@@ -27,15 +27,9 @@ from ascendboot.errors import (
     UnreachableError,
 )
 from ascendboot.jobs.follow import Interrupts
+from ascendboot.launch import plan as planning
 from ascendboot.launch.launchers import traits_of
-from ascendboot.launch.plan import (
-    PLAN_FILE,
-    PREFLIGHT,
-    LaunchPlan,
-    LaunchRequest,
-    preflight_id,
-    record_of,
-)
+from ascendboot.launch.plan import PLAN_FILE, PREFLIGHT, LaunchPlan, LaunchRequest
 from ascendboot.model.cluster import MPIRUN, Cluster, NodeClocks, Placement
 from ascendboot.model.job import JobReport
 from ascendboot.model.names import counted
@@ -307,7 +301,7 @@ class Ranks(Value):
         def known(plan: LaunchPlan) -> Iterator[None]:
             """Record it, so that `status` and `stop` find it if this process is killed."""
             started = now().isoformat(timespec="milliseconds")
-            record = record_of(plan, started=started, clocks=NodeClocks())
+            record = planning.record_of(plan, started=started, clocks=NodeClocks())
             Run(plan.job_id, folder).write_json(PLAN_FILE, record)
             with folder_held(folder):
                 yield
@@ -337,5 +331,5 @@ def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
 
 
 def _lost(session: Session, error: UnreachableError) -> str:
-    words = f"stop --job {preflight_id(session.run.run_id)} ends them at once"
+    words = f"stop --job {planning.preflight_id(session.run.run_id)} ends them at once"
     return f"{error.node}: lost in the preflight; its ranks end within minutes; {words}"

@@ -213,26 +213,20 @@ class Screen(streams.Writer):
         """Print the end of a job: the cause or the first failing rank, and the exit code."""
         for note in report.notes:
             self.say(note, "yellow")
-        if cause := report.cause:
-            title, *rest = cause.lines()
-            self.say(title, "red")
-            for line in rest:
-                self.say(line)
-            if failure := report.first_failure:
-                self._last_lines(failure)
-            elif words := report.beside_cause:
-                self._indented(words)
-        elif failure := report.first_failure:
+        cause, failure = report.cause, report.first_failure
+        lines = cause.lines() if cause else report.message.split("\n")
+        if failure and not cause:
             code, signal = failure.exit_code, failure.signal
             how = f"signal {signal}" if signal else f"exit code {code}"
             where = f"{failure.node}: rank {failure.rank} on device {failure.device}"
-            self.say(f"{where} failed first, with {how}", "red")
+            lines = [f"{where} failed first, with {how}"]
+        for number, line in enumerate(filter(None, lines)):
+            is_inner = number and not line.startswith(" ")
+            self.say(f"  {line}" if is_inner else line, "" if number else "red")
+        if failure:
             self._last_lines(failure)
-        elif report.message:
-            title, *rest = report.message.split("\n")
-            self.say(title, "red")
-            for line in rest:
-                self.say(line if line.startswith(" ") else f"  {line}", "red")
+        elif cause:
+            self._indented(report.beside_cause)
         style = "green" if report.exit_code == 0 else "red"
         words = f"job {report.job_id} {report.state.value.replace('_', ' ')}"
         took = f"after {report.duration_s:.1f} s, exit code {report.exit_code}"

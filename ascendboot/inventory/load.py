@@ -159,9 +159,7 @@ def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...
 
 def _imported(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The nodes with the leaf switches of `topology.leaves`; reports problems of `topology`."""
-    if sheet.problems:
-        return nodes
-    if keys.topology.leaves == LLDP:
+    if sheet.problems or keys.topology.leaves == LLDP:
         return nodes
     if keys.topology.leaves is not None:
         try:
