@@ -24,6 +24,7 @@ from ascendboot.model.ports import closed_ports, with_port_ranges
 from ascendboot.ranktable import text as documents
 from ascendboot.ranktable.formats import generation_of, table_in, table_of
 from ascendboot.ranktable.formats.parts import Row
+from ascendboot.ranktable.rules import located
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.value import replace
 
@@ -221,10 +222,8 @@ def _refusals(source: documents.Source, keys: InventoryKeys) -> Iterator[str]:
         job="rec-sdk-tf" if keys.profile == "rec-sdk-tf" else None,
         intra_roce=rules.environment(keys).get(INTRA_ROCE) == "1",
     )
-    problems = [problem for problem in found if problem.level == "error"]
-    at = documents.lines_of(source.text, [problem.path for problem in problems]) if problems else {}
-    for problem in problems:
-        yield f"{source.name}:{at[problem.path]}: {problem.id}: {problem.where}: {problem.text}"
+    for problem in located(source.text, [p for p in found if p.level == "error"]):
+        yield f"{source.name}:{problem.line}: {problem.id}: {problem.where}: {problem.text}"
 
 
 def _unfit_levels(rows: Sequence[Row], nodes: Sequence[Node], keys: InventoryKeys) -> Iterator[str]:

@@ -11,9 +11,9 @@ from ascendboot.ranktable import text
 from ascendboot.ranktable.fields import number, packed
 from ascendboot.ranktable.formats import FORMATS, Generation, generation_of, table_in
 from ascendboot.ranktable.formats.levels import LevelRank, unnumbered_ranks
-from ascendboot.ranktable.rules import CALLED, Job, Problem, Product, rules
+from ascendboot.ranktable.rules import CALLED, Job, Problem, Product, located, rules
 from ascendboot.ranktable.validate import validate_table
-from ascendboot.value import Value, field
+from ascendboot.value import Value, as_json, field
 
 
 class DeviceState(Value, kw_only=True):
@@ -165,8 +165,6 @@ class FileResult(Value, kw_only=True):
     product: Product | None = None
     """The product that it was checked for."""
     problems: tuple[Problem, ...] = ()
-    lines: tuple[int, ...] = ()
-    """The line of each problem."""
     message: str = ""
     """Why it could not be checked."""
 
@@ -189,10 +187,10 @@ class FileResult(Value, kw_only=True):
             return
         shown: Counter[str] = Counter()
         total = Counter(problem.id for problem in self.problems)
-        for problem, line in zip(self.problems, self.lines, strict=True):
+        for problem in self.problems:
             shown[problem.id] += 1
             if shown[problem.id] <= MOST_SHOWN:
-                yield f"{self.file}:{line}: {sentence(problem)}"
+                yield f"{self.file}:{problem.line}: {sentence(problem)}"
             elif shown[problem.id] == MOST_SHOWN + 1:
                 more = total[problem.id] - MOST_SHOWN
                 yield f"{self.file}: {more} more of {problem.id}; --json shows all"
@@ -217,16 +215,8 @@ class FileResult(Value, kw_only=True):
             "product": self.product,
             "message": self.message,
             "problems": [
-                {
-                    "id": problem.id,
-                    "level": problem.level,
-                    "path": problem.where,
-                    "line": line,
-                    "text": problem.text,
-                    "hccl": problem.hccl,
-                    "remedy": problem.remedy,
-                }
-                for problem, line in zip(self.problems, self.lines, strict=True)
+                {**as_json(problem), "path": problem.where, "remedy": problem.remedy}
+                for problem in self.problems
             ],
         }
 
@@ -244,19 +234,16 @@ def check_file(
         read = text.read(name)
         problems = validate_table(read, product=product, job=job, intra_roce=intra_roce)
         document = table_in(read)
-        generation = generation_of(document)
         if servers is not None:
             stale = against(document, servers)
             problems = tuple(sorted((*problems, *stale), key=lambda problem: problem.level))
     except RankTableError as error:
         return FileResult(file=name, message=str(error))
-    at = text.lines_of(read.text, [problem.path for problem in problems]) if problems else {}
     return FileResult(
         file=name,
-        generation=generation,
+        generation=generation_of(document),
         product=product,
-        problems=problems,
-        lines=tuple(at[problem.path] for problem in problems),
+        problems=located(read.text, problems),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal, TypeAlias
 
-from ascendboot.ranktable.text import JsonPath, shown
-from ascendboot.value import Struct, Value, data_file, field
+from ascendboot.ranktable.text import JsonPath, lines_of, shown
+from ascendboot.value import Struct, Value, data_file, field, replace
 
 Level: TypeAlias = Literal["error", "warning"]
 Product: TypeAlias = Literal["910", "a2", "a3", "a5", "310p"]
@@ -56,6 +57,8 @@ class Problem(Value, kw_only=True):
     id: str
     level: Level
     path: JsonPath
+    line: int = 0
+    """Where the path leads in the file; 0: not looked up."""
     text: str
     hccl: str = ""
     """HCCL's message; empty where HCCL prints nothing."""
@@ -69,6 +72,12 @@ class Problem(Value, kw_only=True):
     def where(self) -> str:
         """The place as text."""
         return shown(self.path)
+
+
+def located(text: str, problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems of a table with their lines in its text."""
+    at = lines_of(text, [problem.path for problem in problems]) if problems else {}
+    return tuple(replace(problem, line=at[problem.path]) for problem in problems)
 
 
 class TableCheck(Struct):
