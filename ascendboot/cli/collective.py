@@ -64,12 +64,7 @@ Results: TypeAlias = tuple[list[StepResult], bool]
 
 
 def pass_preflight(session: Session, request: LaunchRequest) -> None:
-    """Check before a job that its ranks can communicate.
-
-    Raises:
-        LaunchError: the job cannot start; the message lists all reasons.
-        InterruptedRunError: the operator pressed Ctrl-C.
-    """
+    """Check before a job that its ranks can communicate; LaunchError with all reasons if not."""
     screen = session.screen
     screen.say(f"preflight: {len(request.placement.slots)} ranks connect before the job starts")
     try:
@@ -246,7 +241,7 @@ class Ranks(Value):
         return start
 
     def idle_part(self, chosen: Collection[str]) -> tuple[LaunchRequest, Mapping[str, str]]:
-        """Return the request of a job on all chosen nodes that could start one, and why not others.
+        """Return the request of a job on the chosen nodes that could start one, and why not others.
 
         LaunchError: the primary is left out, setup was not run from here, or is outdated.
         """

@@ -142,7 +142,6 @@ def _of_npus(
 
 
 def _stated(cluster: Cluster, node: Node, ids: tuple[int, ...] | None) -> Member:
-    """Return a node with its devices as the inventory states them."""
     addresses = {device.device_id: device.device_ip for device in node.devices}
     if not addresses:
         raise UsageError(
@@ -269,12 +268,7 @@ def _deliver(
     force: bool,
     left_out: Sequence[str] = (),
 ) -> None:
-    """Write or print the table; problems go to standard error.
-
-    Raises:
-        AscendbootError: HCCL would refuse it; nothing is written.
-        UsageError: the file exists with other contents.
-    """
+    """Write or print the table, unless HCCL would refuse it or the file has other contents."""
     try:
         text = table.to_json()
         source = from_text("the new table", text)

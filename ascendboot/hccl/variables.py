@@ -26,8 +26,6 @@ _LAST_PORT = 65535
 
 
 class _Kind(Value, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
-    """A kind of value."""
-
     form: str = ""
     """What the value is, where a text can say it."""
 
@@ -160,7 +158,6 @@ class Ports(_Kind, tag="ports"):
 
 
 def _port_ranges(value: str) -> list[range] | None:
-    """Parse a list of ports; None if it is none."""
     found = []
     for part in value.split(","):
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)

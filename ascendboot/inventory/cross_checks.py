@@ -186,7 +186,6 @@ def _not_for_torch(keys: InventoryKeys, mode: ResourceMode) -> Iterator[tuple[Lo
 
 
 def _is_for_torch(keys: InventoryKeys) -> bool:
-    """Whether the ranks certainly meet as PyTorch's do."""
     return resource_mode(keys) == "root-info" or keys.launcher.kind == "torchrun"
 
 
@@ -272,7 +271,6 @@ def _report_first(
 
 
 def _report_shared_address(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:
-    """Report an address of HCCL that several nodes have."""
     if sum(len(entry.names) for entry in entries) > 1:
         text = "one address cannot be that of several nodes; ascendboot sets each node's own: "
         _report_first(sheet, _sections_of(sheet, keys), (_ADDRESS,), f"{text}remove it")
@@ -376,8 +374,6 @@ _OF_MPI = "OMPI_MCA_"
 
 
 class _Pattern(Value, forbid_unknown_fields=True):
-    """Names that cannot be set, and why."""
-
     pattern: str
     reason: str
 
@@ -398,7 +394,6 @@ class _Reserved(Value, forbid_unknown_fields=True):
 
 @cache
 def _listed() -> _Reserved:
-    """The contents of `reserved.yaml`."""
     return data_file("inventory/reserved.yaml", _Reserved)
 
 

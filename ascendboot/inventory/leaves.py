@@ -55,9 +55,7 @@ class _Document(BaseModel):
 def with_leaves(nodes: Sequence[Node], file: str) -> tuple[Node, ...]:
     """The nodes with leaves from a file, by server id, address or name; stated leaves stay.
 
-    Raises:
-        RankTableError: the file cannot be read, or is not JSON.
-        ValueError: it has another form, names a server twice, or names none of the nodes.
+    RankTableError or ValueError: the file cannot be read, or has none of the nodes, or one twice.
     """
     leaves: dict[str, tuple[Leaf, int]] = {}
     for key, leaf, slice_id in _leaves_in(file, documents.text_of(file)):

@@ -39,9 +39,7 @@ def load(
     """The cluster that the inventory at `path` describes, with `more` values in its sections.
 
     Without its own table `resources.file` is not even read: it may be what is to be written.
-
-    Raises:
-        InventoryError: the file cannot be read or has problems; carries all of them by line.
+    InventoryError: the file cannot be read, or has problems.
     """
     file = shown(path)
     sheet = read(path, file=file)
@@ -213,7 +211,6 @@ def _use_own_table(
 
 
 def _refusals(source: documents.Source, keys: InventoryKeys) -> Iterator[str]:
-    """What HCCL, or the profile's training stack, would refuse."""
     # our copy on the nodes has a name, an owner and a mode of its own
     content = replace(source, absolute="", is_symlink=False, mode=0o644)
     found = validate_table(

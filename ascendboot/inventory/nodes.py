@@ -378,7 +378,6 @@ def _through(sheet: Sheet, draft: Draft, other: Draft, mark: Mark) -> str | None
 
 
 def _leaf(stated: str | dict[str, str] | None) -> Leaf | None:
-    """The leaf of a node, or that of each device, by device id."""
     if not isinstance(stated, dict):
         return stated
     return tuple(sorted((i, leaf) for ids, leaf in stated.items() for i in values.ids_of(ids)))

@@ -64,10 +64,7 @@ def _ports(
 
 
 def _problem(port: Mapping[str, str], first: Mapping[str, str]) -> tuple[str, str]:
-    """The key of what is wrong with a port, and why.
-
-    `first`: the first port with the same device id, for HCCL connects these.
-    """
+    """The key of what is wrong with a port, and why; HCCL connects it with `first`."""
     unfit = ("address", f"{port['ip']} is not the IPv4 address of one machine; correct it")
     try:
         own, other = IPv4Interface(port["ip"]), IPv4Interface(first["ip"])

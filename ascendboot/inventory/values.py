@@ -361,7 +361,6 @@ def ids_of(text: str) -> tuple[int, ...]:
 
 
 def _each_once(leaves: Mapping[str, str]) -> Mapping[str, str]:
-    """Every key names device ids, and no id is named twice."""
     seen: set[int] = set()
     for text in leaves:
         try:

@@ -33,11 +33,7 @@ def locate(
 ) -> Path:
     """The inventory called `name`; without a name the one in the environment, last set up, `usual`.
 
-    The file `current` holds the path of the one last set up, from the control folder's parent or
-    absolute.
-
-    Raises:
-        UsageError: there is no such file; the text lists what was tried.
+    The file `current` holds the path of the one last set up. UsageError: what was tried instead.
     """
     if name is None and not environ.get(VARIABLE):
         return _last_set_up(cwd, current, usual)
@@ -170,11 +166,7 @@ class Sheet(Struct):
         self.problems.append(Problem(mark.line, mark.path, text))
 
     def refuse_if_problems(self) -> None:
-        """Raise them all, sorted by line.
-
-        Raises:
-            InventoryError: there are problems.
-        """
+        """Raise an InventoryError with all problems by line, if there are any."""
         if self.problems:
             by_line = sorted(set(self.problems), key=attrgetter("line", "path", "text"))
             raise InventoryError([problem.shown(self.file) for problem in by_line])

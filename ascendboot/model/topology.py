@@ -75,12 +75,8 @@ def order_nodes(
 ) -> RankOrder:
     """The order of least cost that begins with the first node of `leaves`.
 
-    Up to 12 distinct signatures the result is exact, else a local optimum with a lower bound. An
-    order that is not cheaper than the given one is not used. Nodes with one signature are in the
-    order of `slices`, else keep theirs; of equally cheap orders, one is used in which the most
-    nodes keep their number. Halving-doubling needs 2^k nodes, and is a ring otherwise; a pipeline
-    needs `stages` of two or more nodes each, and is a chain otherwise. These two are exact for up
-    to 8 nodes.
+    docs/how-to/order-ranks.md says what it promises for each shape. A pipeline has `stages`; nodes
+    with one signature are in the order of `slices`, else keep theirs.
     """
     names = tuple(leaves)
     if shape == "halving-doubling":
@@ -377,11 +373,10 @@ def _bound(hops: Hops, *, closed: bool) -> int:
 def pick(
     leaves: Mapping[str, Signature], count: int, *, keep: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """`count` nodes of `leaves` on few leaf switches, always with those in `keep`; in their order.
+    """`count` nodes of `leaves`, with those in `keep`, in their order; ValueError if impossible.
 
     Nodes with equal leaves form a group. The smallest group that holds all nodes is taken, else
     the groups of `keep`, then the largest groups as a whole and the smallest that holds the rest.
-    ValueError: there are fewer than `count` nodes, or `keep` has more or unknown ones.
     """
     unknown = sorted(set(keep) - leaves.keys())
     if unknown:

@@ -135,7 +135,6 @@ def _stale_ranks(
 
 
 def _words(rank: LevelRank) -> set[str]:
-    """What an entry states, in words for messages."""
     return {f"local_id {rank.local_id}"} | {
         f"{address.addr} on {'+'.join(address.ports)} in layer {level.net_layer} of "
         f"{level.net_instance_id}"
@@ -145,7 +144,6 @@ def _words(rank: LevelRank) -> set[str]:
 
 
 def _same(one: str, other: str | None) -> bool:
-    """Whether both are the same addresses, however they are written."""
     if other is None:
         return False
     first, second = ([packed(part) or part for part in text.split(",")] for text in (one, other))

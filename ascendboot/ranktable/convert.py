@@ -35,7 +35,6 @@ def convert(table: Table, generation: Generation) -> Converted:
 
 
 def _from_server_list(table: Table, generation: Generation) -> Converted:
-    """The ranks of a table in a generation, by way of a list of servers."""
     try:
         return FORMATS[generation].from_servers(table.to_servers())
     except LackingError as lacking:

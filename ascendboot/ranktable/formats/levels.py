@@ -339,7 +339,6 @@ def _check_address(address: Members, seen: _Seen) -> None:
 
 
 def _typed_address(members: Members) -> str | None:
-    """The address, where type and address fit together."""
     address_type = members.word("addr_type", ADDRESS_TYPES, "addrType")
     text = members.string("addr", least=1, most=256)
     if text is None or address_type is None or _is_address(address_type, text):

@@ -142,11 +142,7 @@ class Table(Part, kw_only=True):
 
     @abstractmethod
     def to_servers(self) -> Table:
-        """The same ranks as a `RankTable`, by way of which generations are converted.
-
-        Raises:
-            LackingError: the table does not state the servers.
-        """
+        """The ranks as a `RankTable`, to convert them; LackingError if no servers are stated."""
 
     @abstractmethod
     def only(self, ranks: Sequence[int]) -> Table:
