@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, OutputError, UnreachableError
 from ascendboot.jobs import output
-from ascendboot.jobs.follow import Reconnector, Timeouts
+from ascendboot.jobs.follow import Reconnector
 from ascendboot.jobs.gather import LogGatherer, Selection
 from ascendboot.jobs.logs import (
     MatchingLines,
@@ -132,7 +133,7 @@ def _gather(
 
     Returns errors by node whose logs could not be read, and notes to print after the lines.
     """
-    record = found.job.record
+    record, kept = found.job.record, found.transports.keys()
     with folder_held(found.job.folder) as may_write:
         if not may_write:
             notes = _show_copies(found, wanted)
@@ -148,7 +149,8 @@ def _gather(
         else:
             gathering = _complete_copies(found, wanted)
             notes = _show_copies(found, wanted)
-        errors = {**found.errors, **gathering.errors}
+        errors = {n: e for n, e in found.errors.items() if n not in gathering.nodes.keys() - kept}
+        errors |= gathering.errors
         notes += gathering.problems
         if gathering.is_gone and found.job.final is None:
             notes.append(f"{record.primary}: has no files of job {record.job_id} (any more)")
@@ -161,9 +163,15 @@ def _complete_copies(
     found: FoundJob, wanted: _Wanted, shown: Mapping[int, Selection] | None = None
 ) -> LogGatherer:
     """Complete the copies of all logs; with `shown` follow the job to its end and print these."""
+    known = {node.name for node in found.session.cluster.nodes} - found.transports.keys()
+    goes_on = shown is not None and found.job.final is None and not found.status.is_over
+    absent = {n: e for n, e in found.errors.items() if goes_on and n in known}
+    for error in absent.values():
+        wanted.tell(f"{error}; going on without it, and trying again")
     gathering = LogGatherer(
         found.job.record,
         found.transports,
+        absent=absent,
         folder=found.job.folder,
         output=wanted.sink,
         shown=shown or {},
@@ -179,9 +187,15 @@ def _complete_copies(
                 on_end=lambda back: gathering.on_reconnected(back.node, back.error),
                 connect=lambda name: ReadOnly(found.session.connect_again(name)),
                 tell=wanted.tell,
-                within_s=Timeouts().reconnect_s,
+                within_s=math.inf,
             )
-            gathering.follow(reconnector.reconnect)
+
+            def again(name: str, *, silent_s: float) -> None:
+                if silent_s:
+                    wanted.tell(f"{name}: no data for {silent_s:.0f} s; connecting again")
+                reconnector.reconnect(name, silent_s=silent_s)
+
+            gathering.follow(again)
             reconnector.close()
         gathering.complete()
     finally:

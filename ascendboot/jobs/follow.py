@@ -260,7 +260,8 @@ class Reconnector(Struct, eq=False):
             NodeError: it failed; an UnreachableError when the time is over, or when nothing can
                 open another connection.
         """
-        since, is_lost = time.monotonic() - silent_s, silent_s > 0
+        since = time.monotonic() - silent_s
+        is_lost = silent_s > 0 or node not in self.transports
         if not is_lost:
             try:
                 self._check_folder(self.transports[node])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,9 @@ POLL_S: Final = 0.2
 """How often `jobs-logs.sh` looks for new bytes; at the end of a rank it does so at once."""
 SILENCE_S = 60.0
 """A node counts as lost after this time without a sign of life."""
+_SOON_S: Final = 10.0
+"""After this time, a node whose logs are followed is connected anew."""
+_BEAT_S: Final = 2.0
 _EVENTS: Final = "events"
 _HEADER: Final = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
 _WORD: Final = re.compile(rb"absent|beat|lost|end|sample .*")
@@ -247,12 +250,16 @@ class LogGatherer:
         job: JobRecord,
         transports: Mapping[str, Transport],
         *,
+        absent: Collection[str] = (),
         folder: Path,
         output: RankOutput,
         shown: Mapping[int, Selection] | None = None,
         forks: int,
     ) -> None:
-        """`shown` selects by rank what goes to `output`; existing copies are shown first."""
+        """`shown` selects by rank what goes to `output`; existing copies are shown first.
+
+        `absent` nodes could not be reached; `follow` tries again.
+        """
         self._job = job
         self.transports = dict(transports)
         self._forks = forks
@@ -260,10 +267,11 @@ class LogGatherer:
         self._changed = threading.Event()
         self.progress = Progress()
         self.errors: dict[str, NodeError] = {}
-        self._returning: set[str] = set()
+        self._returning: dict[str, float] = {}
+        """By node that is connected anew, until when `follow` waits for it after the job's end."""
         self.nodes = {}
         views = {rank_log(rank): view for rank, view in (shown or {}).items()}
-        for node in transports:
+        for node in (*transports, *absent):
             copies = {}
             for name in (*job.logs_on(node), *(rank_marks(r.rank) for r in job.ranks_on(node))):
                 lines, start = views.get(name, (None, 0))
@@ -279,11 +287,13 @@ class LogGatherer:
                 node, copies, on_event=self._note, on_data=self._changed.set
             )
 
-    def follow(self, reconnect: Callable[[str], None]) -> None:
-        """Gather logs until the job's launcher has ended, or the primary is lost."""
+    def follow(self, reconnect: Callable[..., None]) -> None:
+        """Gather logs until the job's launcher has ended; `reconnect` gets node and `silent_s`."""
         with self._opened("follow"):
-            while self._goes_on() or self._returning:
+            while self._goes_on() or self._waits_until() > time.monotonic():
                 self._wait(reconnect)
+        for name in self._returning.copy():
+            self._mark_lost(name, "it does not answer")
 
     def on_reconnected(self, node: str, error: NodeError | None) -> None:
         """Note that a node was reconnected, or why it was not."""
@@ -291,7 +301,7 @@ class LogGatherer:
             self._mark_lost(node, "its connection has ended")
         elif error is not None:
             self.errors[node] = error
-        self._returning.discard(node)
+        self._returning.pop(node, None)
         self._changed.set()
 
     def complete(self) -> None:
@@ -332,10 +342,13 @@ class LogGatherer:
             self.progress.note(LauncherEnded(None))
         return not (self.progress.launcher_over or primary.is_absent)
 
+    def _waits_until(self) -> float:
+        return max(self._returning.copy().values(), default=0.0)
+
     def _asked(self) -> dict[str, NodeLogs]:
         return {name: node for name, node in self.nodes.items() if name not in self.errors}
 
-    def _wait(self, reconnect: Callable[[str], None] | None = None) -> None:
+    def _wait(self, reconnect: Callable[..., None] | None = None) -> None:
         """Wait for the next bytes, and note failed nodes."""
         self._changed.wait(1.0)
         self._changed.clear()
@@ -343,12 +356,12 @@ class LogGatherer:
             is_over = not node.is_read  # read before `ended`, which is set earlier
             if node.problem:
                 self.errors[name] = NodeError(name, f"could not read its logs: {node.problem}")
-            elif node.ended.is_set():
+            elif node.ended.is_set() or name in self._returning:
                 continue
-            elif is_over and reconnect is not None:
-                if name not in self._returning:
-                    self._returning.add(name)
-                    reconnect(name)
+            elif reconnect is not None and (is_over or node.silent_s > _SOON_S):
+                is_new = name not in self.transports
+                self._returning[name] = 0.0 if is_new else time.monotonic() + SILENCE_S
+                reconnect(name, silent_s=0.0 if is_over else node.silent_s)
             elif is_over:
                 self._mark_lost(name, "its connection has ended")
             elif node.silent_s > SILENCE_S:
@@ -360,12 +373,13 @@ class LogGatherer:
 
     def read(self, name: str, transport: Transport, mode: str = "follow") -> None:
         """Read the logs of a node from where its copies end; `mode` is a mode of `jobs-logs.sh`."""
-        self.nodes[name].open(transport, self._job, mode)
+        if name not in self.errors:
+            self.nodes[name].open(transport, self._job, mode, beat_s=_BEAT_S)
 
     @contextmanager
     def _opened(self, mode: str) -> Iterator[None]:
         found = on_each(
-            self._asked(),
+            [name for name in self._asked() if name in self.transports],
             lambda name: self.read(name, self.transports[name], mode),
             forks=self._forks,
         )
