@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import PurePosixPath
 from typing import TypeAlias
 
+from ascendboot import errors
 from ascendboot.checks.collective import hccl_test, node_check
 from ascendboot.checks.collective.findings import Notes, read_notes
 from ascendboot.checks.collective.hccl_test import HcclPlan, HcclTest
@@ -19,13 +20,7 @@ from ascendboot.checks.finding import grouped, in_order
 from ascendboot.cli.common import on_interrupt, promises
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, setup_record_of, work_side
-from ascendboot.errors import (
-    AscendbootError,
-    InterruptedRunError,
-    LaunchError,
-    NodeError,
-    UnreachableError,
-)
+from ascendboot.errors import AscendbootError, LaunchError, NodeError, UnreachableError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.launch import plan as planning
 from ascendboot.launch.launchers import traits_of
@@ -72,11 +67,11 @@ def pass_preflight(session: Session, request: LaunchRequest) -> None:
     except UnreachableError as error:
         raise LaunchError(_lost(session, error), "Stopped: the job was not started.") from error
     if ended.is_interrupted:
-        raise InterruptedRunError("interrupted in the preflight; the job was not started")
+        raise errors.InterruptedRunError("interrupted in the preflight; the job was not started")
     if not ended.passed:
-        errors = [f.message for f in ended.findings if f.level == "error"]
+        reasons = [f.message for f in ended.findings if f.level == "error"]
         logs = f"Stopped: the job was not started. Logs in {session.run.shown}/{PREFLIGHT}"
-        raise LaunchError(*errors, logs)
+        raise LaunchError(*reasons, logs)
     for finding in ended.findings:
         screen.say(f"preflight: {finding.level}: {finding.message}", "yellow")
     screen.say(f"preflight: passed: {ended.words}", "green")

@@ -9,14 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, get_args
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    GetJsonSchemaHandler,
-    Tag,
-)
+import pydantic
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from ascendboot.hccl.variables import hccl_ports
@@ -119,7 +113,7 @@ class Kind(Value, eq=False):
     example: object = None
 
     def __get_pydantic_json_schema__(
-        self, core: CoreSchema, handler: GetJsonSchemaHandler
+        self, core: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """Pydantic's schema of the type, with the words beside it."""
         examples = {} if self.example is None else {"examples": [self.example]}

@@ -189,7 +189,7 @@ _BYTES = {"IPV4": 4, "IPV6": 16}
 class _Seen(Struct):
     """What must be unique or alike among ranks."""
 
-    numbers: list[tuple[Members, int]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     local_ids: set[int] = field(default_factory=set)
     replaced: list[tuple[int, Members]] = field(default_factory=list)
     places: dict[tuple[str, int], JsonPath] = field(default_factory=dict)
@@ -217,10 +217,11 @@ def _check(root: Members) -> None:
         )
         return
     seen = _Seen()
-    for rank in root.objects("rank_list", "a rank"):
+    entries = [*root.objects("rank_list", "a rank")]
+    for rank in entries:
         _check_rank(rank, seen)
     if len(seen.numbers) == len(ranks):
-        has_all_ranks(seen.numbers)
+        has_all_ranks(entries, seen.numbers)
     for position, (value, rank) in enumerate(seen.replaced):
         words = ""
         if position:
@@ -243,7 +244,7 @@ def _is_draft(ranks: Sequence[object]) -> bool:
 def _check_rank(rank: Members, seen: _Seen) -> None:
     number = rank.integer("rank_id")
     if number is not None:
-        seen.numbers.append((rank, number))
+        seen.numbers.append(number)
     local = rank.integer("local_id", most=BACKUP_LOCAL_ID)
     if local == BACKUP_LOCAL_ID:
         replaced = rank.integer("replaced_local_id", most=BACKUP_LOCAL_ID - 1)

@@ -47,8 +47,8 @@ def check_placement(
     by_server: dict[int, list[Device]] = defaultdict(list)
     for device in devices:
         by_server[device.server].append(device)
-    ranks = [(device.members, device.rank) for device in devices if device.rank is not None]
-    if len(ranks) == len(devices) and has_all_ranks(ranks):
+    ranks = _ranks(devices)
+    if len(ranks) == len(devices) and has_all_ranks([one.members for one in devices], ranks):
         for server, of_server in by_server.items():
             own = sorted(_ranks(of_server))
             if not _are_consecutive(own):
@@ -118,18 +118,20 @@ def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Devic
         )
 
 
-def has_all_ranks(ranks: Sequence[tuple[Members, int]]) -> bool:
-    """Whether the ranks are 0 to N-1, each once; others are reported."""
+def has_all_ranks(entries: Sequence[Members], ranks: Sequence[int]) -> bool:
+    """Whether the ranks of all entries are 0 to N-1, each once; others are reported."""
     size, seen = len(ranks), set[int]()
-    missing = sorted({*range(size)} - {rank for _, rank in ranks})
-    rest = f"{size} ranks are numbered 0 to {size - 1}; missing: {_some(missing)}"
-    for position, (members, rank) in enumerate(ranks):
+    if sorted(ranks) == list(range(size)):
+        return True
+    missing = _some(sorted({*range(size)} - {*ranks}))
+    rest = f"{size} ranks are numbered 0 to {size - 1}; missing: {missing}"
+    for position, (members, rank) in enumerate(zip(entries, ranks, strict=True)):
         if rank >= size or rank in seen:
             problem = "is there twice" if rank < size else "is too high"
             words = f"rank_id {rank} {problem}: {rest}"
             members.report("rank-ids", "rank_id", words, index=position, value=rank)
         seen.add(rank)
-    return not missing
+    return False
 
 
 def _ranks(devices: Sequence[Device]) -> list[int]:
