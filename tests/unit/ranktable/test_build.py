@@ -38,19 +38,11 @@ defaults:
 
 
 def members(*names: str, pod: str | None = None) -> list[Member]:
-    return [
-        Member(
-            name,
-            tuple(
-                MemberDevice(
-                    d, f"198.51.100.{10 * n + d}", (n << 22 | d << 16 | d) if pod else None
-                )
-                for d in (0, 1)
-            ),
-            pod,
-        )
-        for n, name in enumerate(names)
-    ]
+    def device(n: int, d: int) -> MemberDevice:
+        place = (n << 22 | d << 16 | d) if pod else None
+        return MemberDevice(d, f"198.51.100.{10 * n + d}", place)
+
+    return [Member(name, (device(n, 0), device(n, 1)), pod) for n, name in enumerate(names)]
 
 
 @pytest.mark.parametrize(
@@ -130,20 +122,17 @@ def test_offline_the_inventory_s_devices_are_written_in_its_order(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert offline(capfd) == [
-        ("192.0.2.10", "0", "0"),
-        ("192.0.2.10", "1", "1"),
-        ("192.0.2.9", "0", "2"),
-        ("192.0.2.9", "1", "3"),
-        ("192.0.2.11", "1", "4"),
-        ("192.0.2.11", "0", "5"),
+        *(("192.0.2.10", "0", "0"), ("192.0.2.10", "1", "1")),
+        *(("192.0.2.9", "0", "2"), ("192.0.2.9", "1", "3")),
+        *(("192.0.2.11", "1", "4"), ("192.0.2.11", "0", "5")),
     ]
-    assert offline(capfd, nodes="n[11,9]", devices="1") == [
-        ("192.0.2.11", "1", "0"),
-        ("192.0.2.9", "1", "1"),
-    ]
-    assert offline(capfd, nodes="n9", devices="0-1", product="910", job="mindspore")[0][0] == (
-        "192.0.2.9"
-    )
+    chosen = offline(capfd, nodes="n[11,9]", devices="1")
+    assert chosen == [("192.0.2.11", "1", "0"), ("192.0.2.9", "1", "1")]
+    first, _ = offline(capfd, nodes="n9", devices="0-1", product="910", job="mindspore")
+    assert first[0] == "192.0.2.9"
+
+
+LACKING = "could not write version 2.0: what is missing is local_id and level_list"
 
 
 @pytest.mark.usefixtures("here")
@@ -156,20 +145,8 @@ def test_offline_the_inventory_s_devices_are_written_in_its_order(
         ({"devices": "a"}, 2, "--devices: [a] is not a range"),
         ({"devices": "1-0"}, 2, "--devices: [1-0] runs backwards"),
         ({"to": "1.2"}, 2, "what is missing is super_device_id of 6 devices"),
-        (
-            {"to": "2.0", "product": "a2"},
-            2,
-            "write version 2.0: it is for 950, and the NPUs are of A2",
-        ),
-        (
-            {"product": "a5"},
-            2,
-            (
-                "could not write version 2.0: what is missing is local_id and level_list of "
-                "192.0.2.10 device 0 and 5 more; the servers of 950 have them in "
-                "/etc/hccl_rootinfo.json"
-            ),
-        ),
+        ({"to": "2.0", "product": "a2"}, 2, "2.0: it is for 950, and the NPUs are of A2"),
+        ({"product": "a5"}, 2, f"{LACKING} of 192.0.2.10 device 0 and 5 more; the servers of 950"),
         ({"job": "rec-sdk-tf"}, 1, "the new table is refused and was not written"),
     ],
 )

@@ -114,6 +114,10 @@ def found(document: dict[str, Any], servers: dict[str, ServerState]) -> list[tup
 
 
 TWO_IPS = "198.51.100.0,198.51.100.99"
+OWN = "has 198.51.100.0"
+OF_TOOL = f"{OWN} (hccn_tool -i 0 -ip -g)"
+SUPER = "the table has 99, n0 device 0 has 0 (npu-smi info -t spod-info)"
+UNKNOWN = 'server_id "other" is no node of the cluster; its nodes have node_0, node_1'
 
 
 @pytest.mark.parametrize(
@@ -126,40 +130,17 @@ TWO_IPS = "198.51.100.0,198.51.100.99"
             f"{DEVICE}/device_ip",
             "192.0.2.9",
             {
-                "device-ip-stale": "the table has 192.0.2.9, n0 device 0 has 198.51.100.0 "
-                "(hccn_tool -i 0 -ip -g)",
-                "hccn-conf-stale": "the table has 192.0.2.9, /etc/hccn.conf of n0 device 0 has "
-                "198.51.100.0",
+                "device-ip-stale": f"the table has 192.0.2.9, n0 device 0 {OF_TOOL}",
+                "hccn-conf-stale": f"the table has 192.0.2.9, /etc/hccn.conf of n0 device 0 {OWN}",
             },
         ),
         (
-            v10(),
-            f"{DEVICE}/device_ip",
-            TWO_IPS,
-            {
-                "device-ip-stale": f"the table has {TWO_IPS}, n0 device 0 has 198.51.100.0 "
-                "(hccn_tool -i 0 -ip -g)"
-            },
+            *(v10(), f"{DEVICE}/device_ip", TWO_IPS),
+            {"device-ip-stale": f"the table has {TWO_IPS}, n0 device 0 {OF_TOOL}"},
         ),
         (v10(), f"{DEVICE}/device_id", "7", {"device-gone": "n0 has no device 7; it has 0, 1"}),
-        (
-            v12(),
-            f"{DEVICE}/super_device_id",
-            "99",
-            {
-                "super-device-stale": "the table has 99, n0 device 0 has 0 "
-                "(npu-smi info -t spod-info)"
-            },
-        ),
-        (
-            v10(),
-            "server_list/0/server_id",
-            "other",
-            {
-                "server-unknown": 'server_id "other" is no node of the cluster; its nodes have '
-                "node_0, node_1"
-            },
-        ),
+        (v12(), f"{DEVICE}/super_device_id", "99", {"super-device-stale": SUPER}),
+        (v10(), "server_list/0/server_id", "other", {"server-unknown": UNKNOWN}),
         (v10(), f"{DEVICE}/device_ip", DROP, {}),
         (v10(), f"{DEVICE}/device_id", "x", {}),
         (v10(), "server_list", 7, {}),
@@ -205,6 +186,8 @@ def of_950() -> tuple[dict[str, Any], dict[str, ServerState]]:
 
 EID = f"{'020000dfdf00df':0>32}"
 ADDRESS = "rank_list/2/level_list/1/rank_addr_list/0"
+IN_LAYER = "in layer 1 of sp_0"
+OF_950 = f"lab-2 device 0 has {EID} on 1/0 {IN_LAYER} (/etc/hccl_rootinfo.json)"
 
 
 @pytest.mark.parametrize(
@@ -218,22 +201,8 @@ ADDRESS = "rank_list/2/level_list/1/rank_addr_list/0"
             5,
             "the table has local_id 5, lab-2 device 0 has local_id 0 (/etc/hccl_rootinfo.json)",
         ),
-        (
-            f"{ADDRESS}/ports",
-            ["1/7"],
-            (
-                f"the table has {EID} on 1/7 in layer 1 of sp_0, lab-2 device 0 has {EID} on 1/0 "
-                "in layer 1 of sp_0 (/etc/hccl_rootinfo.json)"
-            ),
-        ),
-        (
-            ADDRESS,
-            DROP,
-            (
-                f"the table has less, lab-2 device 0 has {EID} on 1/0 "
-                "in layer 1 of sp_0 (/etc/hccl_rootinfo.json)"
-            ),
-        ),
+        (f"{ADDRESS}/ports", ["1/7"], f"the table has {EID} on 1/7 {IN_LAYER}, {OF_950}"),
+        (ADDRESS, DROP, f"the table has less, {OF_950}"),
     ],
 )
 def test_a_table_of_950_is_held_against_the_root_infos(
@@ -248,15 +217,8 @@ def test_a_table_of_950_is_held_against_the_root_infos(
 def test_a_server_of_950_that_is_no_node() -> None:
     table, servers = of_950()
     moved = changed(table, "rank_list/3/level_list/0/net_instance_id", "sp_0_srv_9")
-    assert found(moved, servers) == [
-        (
-            "server-unknown",
-            "rank_list[3]",
-            (
-                'no node has device 1 in net instance "sp_0_srv_9"; the nodes have sp_0_srv_1, '
-                "sp_0_srv_2"
-            ),
-        )
-    ]
+    words = 'no node has device 1 in net instance "sp_0_srv_9"; the nodes have sp_0_srv_1, '
+    unknown = ("server-unknown", "rank_list[3]", f"{words}sp_0_srv_2")
+    assert found(moved, servers) == [unknown]
     nothing_told = {name: replace(server, places={}) for name, server in servers.items()}
     assert found(moved, nothing_told) == []
