@@ -83,19 +83,9 @@ def test_a_plan_has_one_line_per_change_and_bodies_on_demand(
     screen.shows_diffs = shows_diffs
     screen.phase("Write", results)
     row = "  {}  plan         would change env/node.env (+1 -1)"
-    assert capsys.readouterr().out.splitlines() == (
-        [
-            "Write",
-            row.format("a1"),
-            "      -a",
-            "      +b",
-            row.format("a2"),
-            "      -a",
-            "      +c",
-        ]
-        if shows_diffs
-        else ["Write", row.format("a[1-2]")]
-    )
+    diffs = [(row.format("a1"), "      -a", "      +b"), (row.format("a2"), "      -a", "      +c")]
+    rows = [line for diff in diffs for line in diff] if shows_diffs else [row.format("a[1-2]")]
+    assert capsys.readouterr().out.splitlines() == ["Write", *rows]
 
 
 ENDS = "\n\r\x0b\x0c\x85\u2028"
@@ -136,19 +126,12 @@ def test_in_json_mode_standard_output_is_the_document_alone(
     )
 
 
-@pytest.mark.parametrize(
-    ("typed", "agrees"),
-    [("y\n", True), ("Yes \n", True), ("n\n", False), ("\n", False), ("", False)],
-)
 def test_only_a_yes_agrees(
-    typed: str,
-    agrees: bool,  # noqa: FBT001
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    assert Screen().agrees("Reset lab?") is agrees
-    assert capsys.readouterr().out == "Reset lab? [y/N]\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\nYes \nn\n\n"))
+    assert [Screen().agrees("Reset lab?") for _ in range(5)] == [True, True, False, False, False]
+    assert capsys.readouterr().out == "Reset lab? [y/N]\n" * 5
 
 
 def finding(level: Level, outcome: Outcome, *nodes: str, detail: str) -> list[StepResult]:

@@ -12,6 +12,8 @@ from tests.unit.inventory.written import loaded, refused
 HEAD = "cluster: c\nnodes: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}\n"
 CLOSED = f"{HEAD}firewall: true\n"
 OTHERS = "state other ports for Open MPI or resources.chief_port"
+OOB, BTL = "oob_tcp_dynamic_ipv4_ports", "btl_tcp_port_min_v4"
+NO_PORT = "which is no port; state for example"
 CHIEF = {*range(61000, 61100)}
 
 
@@ -44,14 +46,8 @@ def test_stated_ports_replace_the_default_and_are_closed_wherever_they_are_state
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        (
-            "env: {OMPI_MCA_oob_tcp_dynamic_ipv4_ports: any}",
-            'oob_tcp_dynamic_ipv4_ports is "any", which is no port; state for example 62000-62003',
-        ),
-        (
-            "env: {OMPI_MCA_btl_tcp_port_min_v4: 62200-62300}",
-            'btl_tcp_port_min_v4 is "62200-62300", which is no port; state for example 62100',
-        ),
+        (f"env: {{OMPI_MCA_{OOB}: any}}", f'{OOB} is "any", {NO_PORT} 62000-62003'),
+        (f"env: {{OMPI_MCA_{BTL}: 62200-62300}}", f'{BTL} is "62200-62300", {NO_PORT} 62100'),
         (
             "env: {OMPI_MCA_btl_tcp_port_range_v6: 9000}",
             "ports end at 65535, and those to close at 71099; state others",

@@ -49,6 +49,7 @@ launcher: {{kind: mpirun}}
 code: {{path: /workspace/little_demo, python: /usr/bin/python3.10}}
 env: {{A: 1200, B: 012, C: yes, D: "x y", E: 1.50, F: 2024-01-01, G: "", H: true}}
 """)
+    as_written = ("1200", "012", "yes", "x y", "1.50", "2024-01-01", "", "true")
     assert cluster == Cluster(
         name="c",
         nodes=(
@@ -86,16 +87,7 @@ env: {{A: 1200, B: 012, C: yes, D: "x y", E: 1.50, F: 2024-01-01, G: "", H: true
         launcher="mpirun",
         code_path="/workspace/little_demo",
         python="/usr/bin/python3.10",
-        env={
-            "A": "1200",
-            "B": "012",
-            "C": "yes",
-            "D": "x y",
-            "E": "1.50",
-            "F": "2024-01-01",
-            "G": "",
-            "H": "true",
-        },
+        env=dict(zip("ABCDEFGH", as_written, strict=True)),
     )
 
 

@@ -76,19 +76,14 @@ def test_a_library_path_of_the_primary_is_kept_where_horovodrun_is_never_chosen(
 ONE = "cluster: c\nnodes:\n  n1: {address: 192.0.2.1, env: {%s}}\n"
 
 
+MODE, PORTS = "HCCL_OP_EXPANSION_MODE", "HCCL_HOST_SOCKET_PORT_RANGE"
+
+
 @pytest.mark.parametrize(
     ("shared", "own", "said"),
     [
-        (
-            "HCCL_EXEC_TIMEOUT: 1837",
-            "HCCL_OP_EXPANSION_MODE: AIV",
-            "HCCL_OP_EXPANSION_MODE: 1837 s is more than the 1091 s that",
-        ),
-        (
-            "HCCL_IF_BASE_PORT: 50000",
-            "HCCL_HOST_SOCKET_PORT_RANGE: 50000-50100",
-            "HCCL_HOST_SOCKET_PORT_RANGE: HCCL_HOST_SOCKET_PORT_RANGE overrides HCCL_IF_BASE",
-        ),
+        ("HCCL_EXEC_TIMEOUT: 1837", f"{MODE}: AIV", f"{MODE}: 1837 s is more than the 1091 s"),
+        ("HCCL_IF_BASE_PORT: 50000", f"{PORTS}: 50000-50100", f"{PORTS}: {PORTS} overrides HCCL_"),
     ],
 )
 def test_what_contradicts_shared_variables_is_told_where_the_node_states_it(

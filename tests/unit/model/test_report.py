@@ -63,30 +63,12 @@ def test_a_run_that_ended_early_states_whether_it_wrote(
 
 
 def test_json_has_the_documented_keys() -> None:
-    result = StepResult(
-        node="lab-2",
-        phase="sshd",
-        step="sshd",
-        outcome=Outcome.CHANGED,
-        detail="started",
-        duration_s=0.12345,
-    )
+    result = StepResult("lab-2", "sshd", "sshd", Outcome.CHANGED, "started", duration_s=0.12345)
     whole = Report(run_id="r1", cluster="lab", results=(result,))
-    assert whole.to_json() == {
-        "run_id": "r1",
-        "cluster": "lab",
-        "exit_code": 0,
-        "results": [
-            {
-                "node": "lab-2",
-                "phase": "sshd",
-                "step": "sshd",
-                "outcome": "changed",
-                "detail": "started",
-                "duration_s": 0.123,
-            }
-        ],
-    }
+    shown = {"node": "lab-2", "phase": "sshd", "step": "sshd", "outcome": "changed"}
+    detail = {"detail": "started", "duration_s": 0.123}
+    head = {"run_id": "r1", "cluster": "lab", "exit_code": 0}
+    assert whole.to_json() == {**head, "results": [{**shown, **detail}]}
 
 
 def test_a_finding_on_several_nodes_counts_once_whatever_their_names() -> None:
