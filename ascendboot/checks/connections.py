@@ -26,15 +26,15 @@ def probe_findings(
     """All findings of probes, errors first; nodes without results have none."""
     found: list[Finding] = []
     for name, of_node in results.items():
-        found += _not_tried(name, probes[name], of_node)
-        found += _inconclusive(name, of_node)
+        found += _untested(name, probes[name], of_node)
     found += _mesh(results)
     if not all(mine.failed_pings_are_errors for mine in probes.values()):
         found = [replace(finding, level="warning") for finding in found]
     return in_order([*found, *_connections(results)])
 
 
-def _not_tried(name: str, probes: NodeProbes, found: ProbeResults) -> Findings:
+def _untested(name: str, probes: NodeProbes, found: ProbeResults) -> Findings:
+    """Pings that were not made, and those without a result, as of a busy tool."""
     left = len(probes.pings) - len(found.pings)
     if found.trouble:
         yield error("mesh-untested", (name,), found.trouble.message, DRIVER)
@@ -42,10 +42,6 @@ def _not_tried(name: str, probes: NodeProbes, found: ProbeResults) -> Findings:
         text = f"{left} of {len(probes.pings)} pings were not made: those before took too long"
         remedy = "Look at the failures of those that were made, then check again"
         yield error("mesh-untested", (name,), text, remedy)
-
-
-def _inconclusive(name: str, found: ProbeResults) -> Findings:
-    """Pings without a result: the tool was busy, or its answer was not understood."""
     unknown = [
         (ping, answer)
         for ping, answer in found.pings.items()
@@ -97,7 +93,13 @@ def _mesh(results: Mapping[str, ProbeResults]) -> Findings:
     failed = {ping: why for ping, why in reasons.items() if why}  # loses what a finding explains
     well = {p for p, answer in pings.items() if isinstance(answer, Answered) and not reasons[p]}
     if failed and not well and len(failed) > _MOST_SINGLY:
-        yield _all_dead(failed)
+        ping, seen = next(iter(failed.items()))
+        first = f"the first from {ping.source} to {ping.target}: {seen}"
+        text = f"no NPU reaches one of another node: {len(failed)} pings failed, {first}"
+        remedy = "Look at the switch between the NPUs, their VLAN and their gateways: "
+        remedy += f"hccn_tool -i {ping.source.device_id} -gateway -g"
+        nodes = tuple(dict.fromkeys(name for ping in failed for name in _nodes(ping)))
+        yield error("mesh-down", nodes, text, remedy)
         return
     for name in _most_first(name for ping in failed for name in _nodes(ping)):
         its = [ping for ping in failed if name in _nodes(ping)]
@@ -132,20 +134,6 @@ def _ends(ping: PingProbe, ends: Sequence[str]) -> list[Npu]:
 
 def _most_first(ends: Iterable[T]) -> list[T]:
     return [end for end, _ in Counter(ends).most_common()]
-
-
-def _all_dead(failed: Mapping[PingProbe, str]) -> Finding:
-    nodes = tuple(dict.fromkeys(name for ping in failed for name in _nodes(ping)))
-    ping, seen = next(iter(failed.items()))
-    text = (
-        f"no NPU reaches one of another node: {len(failed)} pings failed, the first "
-        f"from {ping.source} to {ping.target}: {seen}"
-    )
-    remedy = (
-        "Look at the switch between the NPUs, their VLAN and their gateways: "
-        f"hccn_tool -i {ping.source.device_id} -gateway -g"
-    )
-    return error("mesh-down", nodes, text, remedy)
 
 
 def _explain(failed: dict[PingProbe, str], pings: Sequence[PingProbe], node: str) -> str:
@@ -206,6 +194,8 @@ def _blocked(silent: Sequence[tuple[TcpProbe, str]]) -> Findings:
         for (source, target, address, why), ports in missed.items()
     )
     for (why, ports), pairs in alike.items():
+        listed = ", ".join(f"{port} ({use})" for port, use in ports)
+        shown = f"port{'s' * (len(ports) > 1)} {listed}"
         single = grouped(pairs).items()
         found: list[tuple[tuple[str, ...], str, list[str]]]
         found = [((to,), place, sources) for (to, place), sources in single]
@@ -213,11 +203,6 @@ def _blocked(silent: Sequence[tuple[TcpProbe, str]]) -> Findings:
             every = tuple(to for (to, _), _ in single)
             found = [(every, fold(every), [source for _, source in pairs])]
         for targets, place, sources in found:
-            text = f"{fold(sources)} cannot reach {place} over TCP on {_ports(ports)}: {why}"
+            text = f"{fold(sources)} cannot reach {place} over TCP on {shown}: {why}"
             nodes = tuple(dict.fromkeys((*sources, *targets)))
             yield error("tcp-blocked", nodes, text, _LOOK_AT_LINKS)
-
-
-def _ports(ports: Sequence[tuple[int, str]]) -> str:
-    shown = ", ".join(f"{port} ({use})" for port, use in ports)
-    return f"port{'s' * (len(ports) > 1)} {shown}"

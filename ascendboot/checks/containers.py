@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ascendboot.checks.finding import Finding, Findings, Level, error, unanswered, warning
-from ascendboot.facts.container import ENGINES, PROGRAMS, is_foreign
+from ascendboot.facts.container import ENGINES, PROGRAMS, container_in, is_foreign
 from ascendboot.facts.derive import answered_nodes
 from ascendboot.facts.node_facts import FactsByNode
 from ascendboot.facts.parsers.system import Container, Engines
@@ -32,8 +32,7 @@ def container_rules(cluster: Cluster, facts: FactsByNode) -> Findings:
             yield error("container-not-ours", (node.name,), text, remedy)
             continue
         yield from obstacles(node, node_facts.container)
-        engines = value_of(node_facts.container)
-        found = engines.container if engines else None
+        found = container_in(node_facts.container)
         is_inside = cluster.has_logins and not cluster.serves_from_host(node)
         if found and found.lacks_capabilities and is_inside:
             text = (

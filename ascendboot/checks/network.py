@@ -47,13 +47,12 @@ def port_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
             text = f"{finding.devices(ids)} {'has' if len(ids) == 1 else 'have'} no IP address"
             remedy = f"Set it: {_SET_IP.format(ids[0])}"
             yield finding.Finding("device-ip-missing", level, (node.name,), text, remedy)
-        yield from _not_as_stated(node, used)
         if ids := [n.device_id for n in used if n.link_up == Answered(value=False)]:
             # inside an A3 super pod devices reach each other without this link
             is_a3 = "a3" in (cluster.product, derive.product_of(node_facts))
             is_needed = not is_a3 or derive.crosses_pods(cluster, facts) or forced_roce(cluster)
             yield link_down(node.name, ids, "error" if is_needed else "warning")
-        yield from _at_boot(node, node_facts, used)
+        yield from _not_as_written(node, node_facts, used)
     yield from _doubled(cluster, facts)
     yield from _tls(cluster, facts)
 
@@ -106,26 +105,24 @@ def forced_roce(cluster: Cluster) -> bool:
     return any(forces_roce(cluster.env_of(node), servers=servers) for node in cluster.nodes)
 
 
-def _not_as_stated(node: Node, used: Sequence[DeviceNetwork]) -> finding.Findings:
-    stated = {device.device_id: device.device_ip for device in node.devices if device.device_ip}
-    for network in used:
-        wanted, ip = stated.get(network.device_id), network.device_ip
-        if wanted and ip and _addresses(wanted) != _addresses(ip):
-            text = f"device {network.device_id} has the IP {ip}; the inventory states {wanted}"
-            remedy = "Correct the inventory, or set the IP of the device with hccn_tool"
-            yield finding.error("device-ip-differs", (node.name,), text, remedy)
-
-
-def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -> finding.Findings:
-    """The addresses in /etc/hccn.conf; without the file, or without the right to read it, none."""
+def _not_as_written(
+    node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]
+) -> finding.Findings:
+    """Addresses other than in the inventory or in /etc/hccn.conf, if that is there and readable."""
     answer = node_facts.hccn_conf
     if used:
         is_odd = isinstance(answer, Unanswered) and answer.kind == "not-understood"
         level: finding.Level = "warning" if is_odd else "info"
         yield from finding.unanswered("hccn-conf-unknown", node, answer, level=level)
+    stated = {device.device_id: device.device_ip for device in node.devices}
     conf = value_of(answer) or {}
     for network in used:
-        id_, ip, written = network.device_id, network.device_ip, conf.get(network.device_id)
+        id_, ip = network.device_id, network.device_ip
+        wanted, written = stated.get(id_), conf.get(id_)
+        if wanted and ip and _addresses(wanted) != _addresses(ip):
+            text = f"device {id_} has the IP {ip}; the inventory states {wanted}"
+            remedy = "Correct the inventory, or set the IP of the device with hccn_tool"
+            yield finding.error("device-ip-differs", (node.name,), text, remedy)
         if written and ip and not _addresses(written) <= _addresses(ip):
             text = f"/etc/hccn.conf gives device {id_} the IP {written}, but the device has {ip}"
             remedy = f"Find out which is right and set it: {_SET_IP.format(id_)}"
@@ -294,7 +291,12 @@ def leaf_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
             if leaf is not None:
                 on.setdefault(leaf, {}).setdefault(tuple(ids), []).append(node.name)
     for leaf, by_devices in on.items():
-        yield from _leaf_differs(leaf, by_devices)
+        (usual, most), *rest = sorted(by_devices.items(), key=lambda group: -len(group[1]))
+        elsewhere = f"{finding.devices(usual)} of {fold(most)}"
+        for odd, names in rest:
+            text = f"the leaf {leaf} has {finding.devices(odd)} here, but {elsewhere}"
+            remedy = "Correct `leaf` if the cables are not different"
+            yield finding.warning("leaf-devices-differ", tuple(names), text, remedy)
     seen = {leaf for node in cluster.nodes for leaf in node.leaf_names}
     absent = [leaf for leaf, _ in cluster.cores if leaf not in seen]
     if cluster.reads_leaves and seen and absent:
@@ -319,15 +321,3 @@ def _leaf_unknown(
         remedy = "State `leaf`"
     remedy += "; until then the order of ranks assumes a leaf of its own"
     return finding.warning("leaf-unknown", (node.name,), text, remedy)
-
-
-def _leaf_differs(
-    leaf: str, by_devices: Mapping[tuple[int, ...], Sequence[str]]
-) -> finding.Findings:
-    """A warning where a leaf has other devices of some nodes than of most nodes."""
-    (usual, most), *rest = sorted(by_devices.items(), key=lambda group: -len(group[1]))
-    for ids, names in rest:
-        elsewhere = f"{finding.devices(usual)} of {fold(most)}"
-        text = f"the leaf {leaf} has {finding.devices(ids)} here, but {elsewhere}"
-        remedy = "Correct `leaf` if the cables are not different"
-        yield finding.warning("leaf-devices-differ", tuple(names), text, remedy)

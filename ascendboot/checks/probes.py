@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from ascendboot.checks.launchers import needs_openmpi
@@ -262,7 +263,7 @@ def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
         tcp[probes.tcp[int(number)]] = TcpResult(int(code), reason.strip())
     return ProbeResults(
         pings={
-            ping: _ping_result(ping, sections[f"ping/{number}"])
+            ping: attempt(f"ping {ping.target}", partial(_ping, ping, sections[f"ping/{number}"]))
             for number, ping in enumerate(probes.pings)
             if f"ping/{number}" in sections
         },
@@ -271,8 +272,6 @@ def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
     )
 
 
-def _ping_result(ping: PingProbe, section: Section) -> Answer[Ping]:
+def _ping(ping: PingProbe, section: Section) -> Ping:
     tool = f"hccn_tool -i {ping.source.device_id} -{ping.command} -g address {ping.target.address}"
-    return attempt(
-        f"ping {ping.target}", lambda: hccn_tool.parse_ping(hccn_tool_output(section, tool), tool)
-    )
+    return hccn_tool.parse_ping(hccn_tool_output(section, tool), tool)

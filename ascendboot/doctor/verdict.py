@@ -142,7 +142,12 @@ def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
     for one in writers:
         if not one.job:
             continue
-        fits = (job for job in jobs if one.job in job[0] or _may_share(one, job[1]))
+        fits = (
+            (names, its)
+            for names, its in jobs
+            if one.job in names
+            or (one.size in {m.size for m in its} and one.rank not in {m.rank for m in its})
+        )
         names, members = next(fits, (set[str](), list[Writer]()))
         if not members:
             jobs.append((names, members))
@@ -157,11 +162,6 @@ def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
             apart.setdefault(one.name.partition(", ")[0], []).append(one)
     found = [*(members for _, members in jobs), *apart.values()]
     return [[*job, *(one for one in others if one.rank is None)] for job in found]
-
-
-def _may_share(one: Writer, members: Sequence[Writer]) -> bool:
-    sizes, ranks = {m.size for m in members}, {m.rank for m in members}
-    return one.size in sizes and one.rank not in ranks
 
 
 class Examination:

@@ -83,10 +83,15 @@ def _running(sections: query.Sections) -> Mapping[str, str]:
     return {name.split(",")[0]: "".join(image) for name, *image in sorted(lines)}
 
 
+def container_in(answer: query.Answer[system.Engines]) -> system.Container | None:
+    """The node's container, if an engine knows it."""
+    engines = query.value_of(answer)
+    return engines.container if engines else None
+
+
 def container_exec(node: Node, answer: query.Answer[system.Engines]) -> ContainerExec | None:
     """How to run commands in the node's container; None if that is not possible."""
-    engines = query.value_of(answer)
-    container = engines.container if engines else None
+    container = container_in(answer)
     if node.container is None or container is None or not container.is_ready:
         return None
     return ContainerExec(container.engine, node.container)
@@ -94,8 +99,7 @@ def container_exec(node: Node, answer: query.Answer[system.Engines]) -> Containe
 
 def is_foreign(cluster: Cluster, node: Node, answer: query.Answer[system.Engines]) -> bool:
     """Whether setup did not create the container that it should: it may not even enter that."""
-    engines = query.value_of(answer)
-    found = engines.container if engines else None
+    found = container_in(answer)
     return node.creation is not None and found is not None and found.cluster != cluster.name
 
 

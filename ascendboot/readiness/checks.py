@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -263,23 +263,20 @@ def _devices(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) 
     reported = {process.job_id for process in _known_jobs(probe).processes}
     for holder in value_of(probe.holders) or ():
         ids = [id_ for id_ in holder.devices if id_ in used]
-        if ids and holder.job_id not in reported:
-            yield _in_use(node, ids, holder)
+        if not ids or holder.job_id in reported:
+            continue
+        who = f"pid {holder.pid} ({holder.command or 'a process that cannot be seen from here'})"
+        remedy = "end it, or state the other devices under `devices`"
+        if holder.job_id:
+            who = f"job {holder.job_id} (pid {holder.pid})"
+            remedy = f"end it: stop --job {holder.job_id}"
+        text = f"{finding.devices_are(ids)} used by {who}"
+        yield finding.error("devices", (node,), text, remedy)
     if given := value_of(probe.surroundings):
         container = job.containers[node] or ""
         # setup has checked the device nodes that only some products need
         found = device_node_findings(node, container, tuple(used), given, is_950=True)
         yield from _as_check("devices", found)
-
-
-def _in_use(node: str, ids: Sequence[int], holder: queries.Holder) -> finding.Finding:
-    who = f"pid {holder.pid} ({holder.command or 'a process that cannot be seen from here'})"
-    remedy = "end it, or state the other devices under `devices`"
-    if holder.job_id:
-        who = f"job {holder.job_id} (pid {holder.pid})"
-        remedy = f"end it: stop --job {holder.job_id}"
-    text = f"{finding.devices_are(ids)} used by {who}"
-    return finding.error("devices", (node,), text, remedy)
 
 
 def _addresses(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -97,6 +98,7 @@ def job_requirements(
         if device_ip and (by_ports or forced):
             linked[name] += (device_id,)
     envs = {node.name: cluster.env_of(node) for node in placement.nodes}
+    ports = {n: tuple(sorted({*chain(*hccl_ports(env))})) for n, env in envs.items()}
     used = {"torch", "torch_npu"} if cluster.is_for_torch else set()
     if cluster.profile == "rec-sdk-tf":
         used |= {"tensorflow", "npu_bridge", "horovod"}
@@ -109,7 +111,7 @@ def job_requirements(
         script=script,
         primary=placement.primary.name,
         meeting_port=cluster.chief_port if launcher.sets_meeting or not with_table else None,
-        hccl_ports={name: _ports_of_hccl(env) if many else () for name, env in envs.items()},
+        hccl_ports={n: p if many and len(p) <= _MOST_PORTS else () for n, p in ports.items()},
         hccl_is_stated=frozenset(name for name, env in envs.items() if _STATES_FIRST_PORT in env),
         sshd_port=record.port if inside else None,
         containers={node.name: node.container for node in placement.nodes},
@@ -120,11 +122,6 @@ def job_requirements(
         used=frozenset(used) | launcher.packages,
         skipped=frozenset(skipped),
     )
-
-
-def _ports_of_hccl(env: Mapping[str, str]) -> tuple[int, ...]:
-    ports = sorted({port for ports in hccl_ports(env) for port in ports})
-    return tuple(ports) if len(ports) <= _MOST_PORTS else ()
 
 
 SPAWNS = ("mp.spawn(", "multiprocessing.spawn(")
