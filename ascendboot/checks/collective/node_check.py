@@ -246,7 +246,8 @@ def isolate(
     rotations = islice(_rotations(names), ROTATIONS)
     while True:
         good = [n for n in names if any(ok and n in pair for pair, ok in results.items())]
-        partners = {n: [p for p in names if _failed(results, n, p)] for n in names}
+        failed = {frozenset(pair) for pair, ok in results.items() if not ok}
+        partners = {n: [p for p in names if {n, p} in failed] for n in names}
         bad = [
             n
             for n in names
@@ -267,10 +268,6 @@ def isolate(
             is_unclear = bool(results) and not good
             return Isolated(bad=tuple(bad), edges=tuple(edges), is_unclear=is_unclear)
         results |= passed(pairs)
-
-
-def _failed(results: Mapping[Pair, bool], one: str, other: str) -> bool:
-    return results.get((one, other), True) is False or results.get((other, one), True) is False
 
 
 def _rotations(names: Sequence[str]) -> Iterator[list[Pair]]:

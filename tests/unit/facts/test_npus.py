@@ -80,13 +80,6 @@ def test_every_device_is_queried_by_its_id(stage: Stage) -> None:
     assert answers["super_pods"] == Answered({})
 
 
-def test_the_health_of_npus_not_numbered_from_0_uses_the_mapping(stage: Stage) -> None:
-    stage.npu_smi(LOGIC + "\t1  0  0  Ascend 910B3\n\t2  0  1  Ascend 910B3\n")
-    ill = TABLE.replace("| 1     910B3", "| 2     910B3").replace("| 0     910B3", "| 1     910B3")
-    (stage.folder / "table").write_text(ill)
-    assert stage.answers()["health"] == Answered({0: "Alarm", 1: "Warning"})
-
-
 @pytest.mark.parametrize(
     ("mapping", "asked"),
     [

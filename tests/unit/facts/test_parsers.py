@@ -145,10 +145,3 @@ def test_every_port_of_a_device_is_read(addresses: list[tuple[object, object]]) 
     assert hccn_tool.parse("ip", text) == tuple(
         hccn_tool.DeviceAddress(str(ip), str(mask)) for ip, mask in addresses
     )
-
-
-@settings(deadline=None)  # the machine may be busy
-@given(addresses=st.dictionaries(st.integers(0, 99), st.ip_addresses(v=4)))
-def test_every_address_in_hccn_conf_is_read(addresses: dict[int, object]) -> None:
-    text = "".join(f"address_{device_id}={ip}\n" for device_id, ip in addresses.items())
-    assert hccn_tool.parse_conf(text) == {key: str(ip) for key, ip in addresses.items()}

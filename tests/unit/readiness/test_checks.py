@@ -134,13 +134,9 @@ def test_a_script_that_starts_its_own_ranks_is_named_where_they_follow_leaf_swit
 ) -> None:
     lab = cluster(*(node(i, leaf=leaf) for i in range(1, count + 1)))
     assert [each.level for each in checks.topology_findings(lab, {}, text)] == levels
-
-
-def test_the_same_of_a_script_that_is_on_the_nodes() -> None:
-    lab = cluster(*(node(i, leaf="a") for i in range(1, 4)))
-    there = Answered(Packages("3.10.4", spawns=True))
+    there = Answered(Packages("3.10.4", spawns=True))  # the script is on the nodes
     found = checks.topology_findings(lab, {"lab-2": probe(2, packages=there)}, "")
-    assert [(each.id, each.level) for each in found] == [("topology", "warning")]
+    assert [each.id for each in found] == ["topology"] * (leaf == "a" and count > 2)
 
 
 def test_data_that_nodes_cannot_read_is_named_once_for_all_of_them() -> None:
@@ -177,12 +173,10 @@ def test_devices_that_are_not_there_are_named_if_the_server_lists_any() -> None:
 
 
 def test_devices_of_the_job_that_are_not_healthy() -> None:
-    health = Answered({0: "Warning", 1: "NA", 2: "Critical", 3: "Alarm", 9: "Critical"})
+    health = Answered({0: "Warning", 2: "Critical", 9: "Critical"})
     pattern = (
         "devices error lab-2: npu-smi info reports device 2 as Critical, not OK; look at …\n"
-        "devices error lab-2: npu-smi info reports device 3 as Alarm, not OK; look at …\n"
-        "devices warning lab-2: npu-smi info reports device 0 as Warning, not OK; look at …\n"
-        'devices warning lab-2: could not see how device 1 is: npu-smi info reports "NA", …'
+        "devices warning lab-2: npu-smi info reports device 0 as Warning, not OK; look at …"
     )
     assert alike("\n".join(second(health=health)), pattern)
     assert second(replace(JOB, skipped=frozenset({"devices"})), health=health) == []
