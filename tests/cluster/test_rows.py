@@ -10,7 +10,6 @@ import json
 import re
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +78,9 @@ sed -i 's/^address_0=.*/address_0=198.19.255.9/' /etc/hccn.conf
 """
 
 
-@dataclass(frozen=True)
 class Story:
     """What happened in the three jobs."""
 
-    operator: Operator
     setup: Ended
     plan: Any
     after_plan: str
@@ -94,6 +91,9 @@ class Story:
     left_by_stopped: dict[str, str]
     bystanders: list[str]
     """The command lines of unrelated processes on each node after the Ctrl-C."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
 
     def run_of(self, ended: Ended) -> Path:
         """The folder of the job of a `train`."""
@@ -122,36 +122,25 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
     scripts = {"good.py": GOOD, "fails.py": FAILS, "saves.py": SAVES, "torches.py": TORCH}
     for name, text in scripts.items():
         (operator.lab.directory / name).write_text(text)
-    setup = operator.setup(inventory=path)
-    plan = operator.call("train", "good.py", "--plan", "--json")
-    after_plan = operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true")
-    good = operator.start("train", "good.py", env={"OF_THE_OPERATOR": "x"}).end()
-    failed = operator.call("train", "fails.py")
-    left_by_failed = operator.job_processes()
+    story = Story(operator)
+    story.setup = operator.setup(inventory=path)
+    story.plan = operator.call("train", "good.py", "--plan", "--json").json
+    story.after_plan = operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true")
+    story.good = operator.start("train", "good.py", env={"OF_THE_OPERATOR": "x"}).end()
+    story.failed = operator.call("train", "fails.py")
+    story.left_by_failed = operator.job_processes()
     others = {node: operator.sh(node, BYSTANDER).strip() for node in ("lab-1", "lab-2")}
     process = operator.start("train", "saves.py", "--grace", "10")
     for _ in range(4):
         assert "up" in process.out.readline()
     process.send_signal(signal.SIGINT)
-    stopped = process.end()
-    left_by_stopped = operator.job_processes()
+    story.stopped = process.end().code
+    story.left_by_stopped = operator.job_processes()
     alive = "tr '\\0' ' ' </proc/{0}/cmdline; kill {0}"
-    bystanders = [operator.sh(node, alive.format(pid)) for node, pid in others.items()]
-    return Story(
-        operator=operator,
-        setup=setup,
-        plan=plan.json,
-        after_plan=after_plan,
-        good=good,
-        failed=failed,
-        left_by_failed=left_by_failed,
-        stopped=stopped.code,
-        left_by_stopped=left_by_stopped,
-        bystanders=bystanders,
-    )
+    story.bystanders = [operator.sh(node, alive.format(pid)) for node, pid in others.items()]
+    return story
 
 
-@dataclass(frozen=True)
 class Spoiled:
     """The faults on both nodes, and the output of `train`."""
 
@@ -175,39 +164,30 @@ class Spoiled:
 
 @pytest.fixture(scope="module")
 def spoiled(story: Story) -> Iterator[Spoiled]:
-    operator = story.operator
+    operator, seen = story.operator, Spoiled()
     for node, version in (("lab-1", "2.3.1"), ("lab-2", "2.1.0")):
         operator.sh(node, f"mkdir -p {OTHERS}/torch-{version}.dist-info")
     kept = "cp /usr/local/Ascend/lab/world /etc/hccn.conf /run"
-    user, listener = operator.sh("lab-1", f"{kept}; {HELD}").split()
-    holder = operator.sh("lab-1", f"cat /proc/{listener}/comm").strip()
+    seen.user, seen.listener = operator.sh("lab-1", f"{kept}; {HELD}").split()
+    seen.holder = operator.sh("lab-1", f"cat /proc/{seen.listener}/comm").strip()
     gone = "echo 'launcher - pid 1 start 1' >events; : >open"
     operator.sh("lab-1", f"mkdir -p {BASE}/jobs/old; cd {BASE}/jobs/old; {gone}")
     operator.sh("lab-2", f"{kept}; {MOVED}")
     runs = 'case $1 in *.py) exec python3 "$@" ;; esac'
     operator.put("lab-2", PYTHON, f"#!/bin/sh\n{runs}\npython3 \"$@\" | sed '{OLDER}'\n")
     sleeps = "ASCENDBOOT_JOB_ID=old sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
-    left = operator.sh("lab-2", sleeps).strip()
+    seen.left = operator.sh("lab-2", sleeps).strip()
     operator.lab.fault("lab-2", "npu-alarm", device=1)
-    refused = operator.call("train", "torches.py")
+    seen.refused = operator.call("train", "torches.py")
     skips = "--skip-checks=packages,devices,device-ips"
-    went = operator.call("train", "torches.py", skips, "--stop-leftovers", "--json")
-    yield Spoiled(
-        refused=refused,
-        went=went,
-        python=operator.sh("lab-1", f"{PYTHON} --version").split()[1],
-        left=left,
-        user=user,
-        listener=listener,
-        holder=holder,
-        address=str(operator.lab.nodes[1].devices[0].device_ip),
-        is_over=operator.sh("lab-2", f"[ -e /proc/{left} ] || echo over") == "over\n",
-    )
+    seen.went = operator.call("train", "torches.py", skips, "--stop-leftovers", "--json")
+    seen.python = operator.sh("lab-1", f"{PYTHON} --version").split()[1]
+    seen.address = str(operator.lab.nodes[1].devices[0].device_ip)
+    seen.is_over = operator.sh("lab-2", f"[ -e /proc/{seen.left} ] || echo over") == "over\n"
+    yield seen
     back = "cp /run/world /usr/local/Ascend/lab/; cp /run/hccn.conf /etc/; rm -rf " + OTHERS
-    operator.sh(
-        "lab-1",
-        f"kill {user} {listener}; rm -r /usr/local/Ascend/lab/holders {BASE}/jobs/old; {back}",
-    )
+    made = f"/usr/local/Ascend/lab/holders {BASE}/jobs/old"
+    operator.sh("lab-1", f"kill {seen.user} {seen.listener}; rm -r {made}; {back}")
     operator.sh("lab-2", back)
     operator.lab.undo("lab-2", "npu-alarm")
 
