@@ -15,7 +15,7 @@ from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, OutputError, UnreachableError
 from ascendboot.jobs import output
 from ascendboot.jobs.follow import Reconnector
-from ascendboot.jobs.gather import LogGatherer, Selection
+from ascendboot.jobs.gather import LogGatherer
 from ascendboot.jobs.logs import (
     MatchingLines,
     chosen_pattern,
@@ -144,7 +144,7 @@ def _gather(
             if wanted.since is not None or wanted.tail is not None:
                 _complete_copies(found, wanted)
             starts, notes = _starts(found, wanted)
-            shown = {r: Selection(view, starts[r]) for r, view in wanted.views.items()}
+            shown = {r: (view, starts[r]) for r, view in wanted.views.items()}
             gathering = _complete_copies(found, wanted, shown)
         else:
             gathering = _complete_copies(found, wanted)
@@ -160,7 +160,7 @@ def _gather(
 
 
 def _complete_copies(
-    found: FoundJob, wanted: _Wanted, shown: Mapping[int, Selection] | None = None
+    found: FoundJob, wanted: _Wanted, shown: Mapping[int, tuple[output.Lines, int]] | None = None
 ) -> LogGatherer:
     """Complete the copies of all logs; with `shown` follow the job to its end and print these."""
     known = {node.name for node in found.session.cluster.nodes} - found.transports.keys()
@@ -169,8 +169,8 @@ def _complete_copies(
     for error in absent.values():
         wanted.tell(f"{error}; going on without it, and trying again")
     gathering = LogGatherer(
-        found.job.record,
-        found.transports,
+        job=found.job.record,
+        transports=dict(found.transports),
         absent=absent,
         folder=found.job.folder,
         output=wanted.sink,

@@ -107,11 +107,7 @@ def report(
 def _known(
     state: State, cluster: Cluster, job_id: str | None, run_id: str | None
 ) -> tuple[dict[str, Path], Known]:
-    """Return the folders to pack, by their name in a bundle, and what is known.
-
-    Raises:
-        UsageError: there is no such job or run.
-    """
+    """Return the folders to pack, by their name in a bundle, and what is known."""
     results_of, results = _results(state, cluster, run_id)
     found: KnownJob | None = None
     if run_id is None:
@@ -152,11 +148,7 @@ def _known(
 def _results(
     state: State, cluster: Cluster, run_id: str | None
 ) -> tuple[str, tuple[StepResult, ...]]:
-    """Return the named or the last run of `setup` or `check` of this cluster, and its results.
-
-    Raises:
-        UsageError: it is named, and there is no such run.
-    """
+    """Return the named or the last run of `setup` or `check` of this cluster, and its results."""
     runs = sorted((path.parent for path in state.runs.glob("*/report.json")), reverse=True)
     for folder in runs if run_id is None else [state.runs / run_id]:
         if folder.parent != state.runs or not _OF_SETUP.fullmatch(folder.name):
@@ -188,11 +180,7 @@ def _outputs(folder: Path, cluster: Cluster) -> dict[str, tuple[str, ...]]:
 
 
 def _refuse_other(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite a file that is no report.
-
-    Raises:
-        UsageError: there is such a file.
-    """
+    """Refuse to overwrite a file that is no report."""
     if force or not path.exists():
         return
     with path.open("rb") as file:

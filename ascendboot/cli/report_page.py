@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -15,10 +16,11 @@ from markupsafe import Markup
 
 from ascendboot import __version__
 from ascendboot.console.screen import folded
+from ascendboot.errors import UsageError
 from ascendboot.launch.plan import JobRecord
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.job import CauseKind, JobReport, RankEnd, RankTimes
-from ascendboot.model.names import counted, expand_list, fold, runs, span
+from ascendboot.model.names import counted, expand_list, fold, id_list, runs, span
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.record import SetupRecord
 from ascendboot.supervise.history import Supervision, event_line
@@ -67,7 +69,6 @@ class Known(Value, kw_only=True):
     """What vendor tools and programs printed in that run, by node."""
     supervised: Supervision | None = None
     files: Mapping[str, int] = field(default_factory=dict)
-    """Files of the run with their sizes."""
 
 
 def page_values(known: Known) -> dict[str, Any]:
@@ -165,29 +166,26 @@ def _verdict(known: Known) -> dict[str, Any]:
 
 def _figures(known: Known, findings: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     record, job = known.record, known.job
-    shown: dict[str, str] = {}
+    shown: dict[str, object] = {}
     if record is not None:
-        state = job.state.value.replace("_", " ") if job else "no final report"
-        shown["state"] = state
+        shown["state"] = job.state.value.replace("_", " ") if job else "no final report"
         shown["started"] = f"{record.started[:19].replace('T', ' ')} UTC"
-        shown["ranks"] = str(len(record.ranks))
-        shown["nodes"] = str(len(record.nodes))
+        shown |= {"ranks": len(record.ranks), "nodes": len(record.nodes)}
         shown["launcher"] = record.launcher_kind
     if job is not None:
-        shown["exit code"] = "" if job.exit_code is None else str(job.exit_code)
-        shown["duration"] = _took(job.duration_s)
-        shown["ranks that ended with 0"] = str(sum(end.exit_code == 0 for end in job.ranks))
+        shown |= {"exit code": job.exit_code, "duration": _took(job.duration_s)}
+        shown["ranks that ended with 0"] = sum(end.exit_code == 0 for end in job.ranks)
         silent = [(end.times.silent_s or 0.0, end.rank) for end in job.ranks if end.times]
         if silent and max(silent)[0] > 0:
             shown["longest silence"] = f"{span(max(silent)[0])} (rank {max(silent)[1]})"
-    if known.supervised is not None:
-        shown["supervised"] = known.supervised.core.state.value
-        shown["generations"] = str(len(known.supervised.generations))
-        shown["restarts"] = str(known.supervised.core.restarts)
+    if supervised := known.supervised:
+        shown["supervised"] = supervised.core.state.value
+        shown["generations"] = len(supervised.generations)
+        shown["restarts"] = supervised.core.restarts
     if known.results_of:
         for level in ("error", "warning"):
-            shown[f"{level}s found"] = str(sum(each["level"] == level for each in findings))
-    return [[name, text] for name, text in shown.items() if text]
+            shown[f"{level}s found"] = sum(each["level"] == level for each in findings)
+    return [[name, str(figure)] for name, figure in shown.items() if figure not in (None, "")]
 
 
 def _inventory(known: Known) -> list[list[str]]:
@@ -246,10 +244,8 @@ def _bad_devices(
     for nodes, text in texts:
         for before, word, after in _DEVICES.findall(text):
             ids: set[int] = set()
-            for part in word.strip(",-").split(","):
-                first, _, last = part.partition("-")
-                if first.isdigit() and int(last or first) - int(first) < _MOST_DEVICES:
-                    ids |= set(range(int(first), int(last or first) + 1))
+            with suppress(UsageError):
+                ids |= {*id_list("devices", word.strip(",-"))}
             names = set(expand_list(nodes.rstrip(":")))
             for node in names & {before, after} or names:
                 devices[node] |= ids
@@ -321,11 +317,6 @@ def _timeline(known: Known) -> dict[str, Any]:
     )
     whole = max(whole, ended)
 
-    def percent(time: str | None) -> float | None:
-        if time is None:
-            return None
-        return round(min(max(100 * (_seconds(time) - began) / whole, 0.0), 100.0), 2)
-
     rows: list[dict[str, Any]] = []
     for end in job.ranks:
         level, words = _rank_level(end.rank, {end.rank: end}, known)
@@ -334,22 +325,17 @@ def _timeline(known: Known) -> dict[str, Any]:
             words = f"{words}; at most {span(times.silent_s)} without output"
         elif times.started and not times.first_output:
             words = f"{words}; no output"
-        at = {name: percent(getattr(times, name)) for name in _MOMENTS}
-        at["silent"] = round(100 * (times.silent_s or 0.0) / whole, 2)
-        stated = {name: getattr(times, name) for name in _MOMENTS}
-        shown = {n: f"{_seconds(at) - began:.1f} s" if at else "" for n, at in stated.items()}
-        rows.append(
-            {
-                "rank": end.rank,
-                "node": end.node,
-                "device": end.device,
-                "level": level,
-                "words": words,
-                "exit_code": end.exit_code,
-                "at": at,
-                "after": shown,
-            }
-        )
+        at: dict[str, float | None] = {"silent": round(100 * (times.silent_s or 0.0) / whole, 2)}
+        after = dict.fromkeys(_MOMENTS, "")
+        for name in _MOMENTS:
+            time, at[name] = getattr(times, name), None
+            if time is not None:
+                after_s = _seconds(time) - began
+                at[name] = round(min(max(100 * after_s / whole, 0.0), 100.0), 2)
+                after[name] = f"{after_s:.1f} s"
+        place = {"rank": end.rank, "node": end.node, "device": end.device}
+        how = {"level": level, "words": words, "exit_code": end.exit_code}
+        rows.append({**place, **how, "at": at, "after": after})
     rows.sort(key=lambda row: (row["level"] != "error", row["rank"]))
     shown_rows = sorted(rows[:_MOST_RANKS], key=lambda row: row["rank"])
     ticks = [{"at": 25 * n, "words": f"{whole * n / 4:.3g} s"} for n in range(5)]

@@ -207,7 +207,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     def _is_ready(self, node: str) -> bool:
         if node not in self.session.transports:
             return False
-        alone = part_of(self.session.cluster, self.record, Launch(1, (node,), 0.0, None))
+        alone = part_of(self.session.cluster, self.record, Launch(1, (node,), 0.0))
         try:
             self.ready(*alone, self.job.run_id)
         except LaunchError:  # told again when it is to take part

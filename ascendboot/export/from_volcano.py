@@ -68,12 +68,7 @@ class _Document:
 
 
 def read_job(path: Path) -> tuple[str, list[str], list[str]]:
-    """The text of an inventory, the words of `train`, and what of the YAML has no counterpart.
-
-    Raises:
-        InventoryError: the file is not YAML that can be read safely.
-        UsageError: it does not hold one VolcanoJob.
-    """
+    """The text of an inventory, the words of `train`, and what of the YAML has no counterpart."""
     sheet = read(path, file=shown(path), begins=f"`apiVersion: {_API}`", has_nulls=True)
     sheet.refuse_if_problems()
     whole = _Document(sheet, ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -29,18 +28,11 @@ class Job(Value, kw_only=True):
 
 
 def export(path: Path, job: Job) -> tuple[str, list[str]]:
-    """The script of a job on as many nodes as the inventory has, and what it does not carry over.
-
-    Raises:
-        InventoryError: the inventory is invalid.
-        UsageError: the job cannot be exported.
-    """
+    """The script of a job on the nodes of an inventory, and what it does not carry over."""
     cluster, facts = load(path, with_own_table=False), volcano.facts("slurm.yaml")
     _, kept, notes = volcano.accounted(path, facts["keys"])
     env, secrets, left = volcano.shared_env(cluster, facts["variables"])
-    launcher, mode = cluster.launcher, cluster.resource_mode
-    if launcher == "auto":
-        launcher = "torchrun" if mode == "root-info" else "mpirun"
+    launcher, mode = volcano.launcher_of(cluster), cluster.resource_mode
     by_chief = mode != "root-info" and launcher != "torchrun"
     counts = {node.device_count or len(node.devices) for node in cluster.nodes}
     problems = _problems(job, counts)
@@ -63,14 +55,9 @@ def export(path: Path, job: Job) -> tuple[str, list[str]]:
     values = {"name": job.name or cluster.name, "launcher": launcher, "devices": max(counts)}
     values |= {"by_chief": by_chief, "env": env, "secrets": secrets}
     values["mpi"] = {"torchrun": "--mpi=none ", "srun": ""}.get(launcher, "--mpi=pmix ")
-    values |= {"annotation": volcano.ANNOTATION, "kept": json.dumps(kept) if kept else ""}
     values["words"] = (cluster.python, job.script, *job.args)
-    text = volcano.template("job.sbatch.j2").render(values, cluster=cluster, job=job)
-    if any(secret in text for secret in cluster.secrets):
-        why = "the value of a secret variable stands elsewhere, too: choose another"
-        volcano.refuse(cluster, [why])
-    noted = [f"{cluster.source}: {key}: {what}" for key, what in own_notes.items() if key and what]
-    return text, notes + noted
+    text = volcano.rendered("job.sbatch.j2", values, cluster, job, kept)
+    return text, notes + volcano.noted(cluster, own_notes)
 
 
 def _problems(job: Job, counts: set[int]) -> list[str]:

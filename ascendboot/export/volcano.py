@@ -49,23 +49,14 @@ class Job(Value, kw_only=True):
 
 
 def export(path: Path, job: Job) -> tuple[str, list[str]]:
-    """The YAML of a job on the cluster of an inventory, and what it does not carry over.
-
-    Raises:
-        InventoryError: the inventory is invalid.
-        UsageError: the job cannot be exported.
-    """
+    """The YAML of a job on the cluster of an inventory, and what it does not carry over."""
     cluster = load(path, with_own_table=False)
     inventory, kept, notes = accounted(path, facts()["keys"])
     cluster = replace(cluster, mpi_args=tuple(inventory.launcher.mpi_args))  # without a firewall's
     values, own_notes = _values(cluster, job)
-    if kept:
-        own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this for import.volcano"
-    values |= {"annotation": ANNOTATION, "kept": json.dumps(kept) if kept else ""}
-    text = template("job.yaml.j2").render(values, cluster=cluster, job=job)
-    if any(secret in text for secret in cluster.secrets):
-        refuse(cluster, ["the value of a secret variable stands elsewhere, too: choose another"])
-    return text, notes + [f"{cluster.source}: {key}: {what}" for key, what in own_notes.items()]
+    own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this for import.volcano"
+    text = rendered("job.yaml.j2", values, cluster, job, kept)
+    return text, notes + noted(cluster, own_notes)
 
 
 def accounted(
@@ -84,6 +75,28 @@ def accounted(
     return inventory, kept, notes
 
 
+def rendered(
+    name: str, values: Mapping[str, object], cluster: Cluster, job: object, kept: Mapping[str, Any]
+) -> str:
+    """The text of a job, which has no value of a secret."""
+    more = {"annotation": ANNOTATION, "kept": json.dumps(kept) if kept else ""}
+    text = template(name).render({**values, **more}, cluster=cluster, job=job)
+    if any(secret in text for secret in cluster.secrets):
+        refuse(cluster, ["the value of a secret variable stands elsewhere, too: choose another"])
+    return text
+
+
+def noted(cluster: Cluster, notes: Mapping[str, str]) -> list[str]:
+    """A line for each note that has a key and a text."""
+    return [f"{cluster.source}: {key}: {what}" for key, what in notes.items() if key and what]
+
+
+def launcher_of(cluster: Cluster) -> str:
+    """The launcher that is stated, or what `auto` becomes."""
+    usual = "torchrun" if cluster.resource_mode == "root-info" else "mpirun"
+    return usual if cluster.launcher == "auto" else cluster.launcher
+
+
 def refuse(cluster: Cluster, problems: Iterable[str]) -> None:
     """Raise a UsageError if there are problems."""
     lines = [f"{cluster.source}: could not be exported: {text}" for text in problems]
@@ -95,9 +108,7 @@ def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, st
     """What the template needs besides cluster and job, and notes by key."""
     product = f" {cluster.product}" if job.profile == "mindcluster" else ""
     known, name = facts()["clusters"].get(job.profile + product), job.name or label_of(cluster.name)
-    mode, launcher, driver = cluster.resource_mode, cluster.launcher, facts()["driver"]
-    if launcher == "auto":
-        launcher = "torchrun" if mode == "root-info" else "mpirun"
+    mode, launcher, driver = cluster.resource_mode, launcher_of(cluster), facts()["driver"]
     is_cabinet, has_region = job.profile == "cabinet", bool(job.region)
     is_routed = is_cabinet and len(cluster.nodes) >= _ROUTED
     has_table = mode != "root-info" or is_cabinet
@@ -143,7 +154,7 @@ def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, st
     values = {**known, **of_env, "name": name, "container": container, "launcher": launcher}
     values |= {"routed": is_routed, "has_table": has_table, "devices": max(counts)}
     values |= {"start": script("volcano-start.sh"), "args": [_literal(word) for word in words]}
-    return values | {"mounts": mounts}, {key: what for key, what in notes.items() if key and what}
+    return values | {"mounts": mounts}, notes
 
 
 def _env(cluster: Cluster) -> tuple[dict[str, object], dict[str, str]]:

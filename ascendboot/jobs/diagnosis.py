@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from datetime import datetime, timezone
 from enum import IntEnum
 from signal import SIGKILL, SIGTERM
 from typing import Final
@@ -17,6 +16,7 @@ from ascendboot.jobs.evidence import (
     Named,
     RankError,
     RankEvidence,
+    shown_time,
     without_numbers,
 )
 from ascendboot.jobs.progress import BY_LAUNCHER, OF_A_LOST_LAUNCHER, Progress
@@ -207,9 +207,7 @@ def first_cause(
         ranks=tuple(chosen),
         nodes=tuple(dict.fromkeys(chosen.values())),
         device=head.device if len(chosen) == 1 else None,
-        at=None
-        if head.failed_at is None
-        else _utc(head.failed_at).isoformat(timespec="milliseconds"),
+        at=shown_time(head.failed_at),
         words=error.words,
         source=error.source,
         meaning=meaning,
@@ -309,8 +307,8 @@ def _title(kind: CauseKind, same: Sequence[RankEvidence], size: int) -> str:
     names = ranks_named([one.rank for one in same])
     nodes = fold({one.node for one in same})
     at = ""
-    if head.failed_at is not None:
-        at = f", at {_utc(head.failed_at):%H:%M:%S.%f}"[:-3] + " UTC"
+    if failed_at := shown_time(head.failed_at):
+        at = f", at {failed_at[11:23]} UTC"
     if kind is CauseKind.ONE_OF:
         return f"{nodes}: not certain which rank failed first: one of {names}{at}"
     if kind is CauseKind.LEFT:
@@ -334,10 +332,6 @@ def _explained(head: RankEvidence) -> tuple[str, str]:
     if head.own is None and (known is None or known.of_a_peer):
         known = known_end(head.exit_code, out_of_memory=head.out_of_memory) or known
     return ("", "") if known is None else (known.meaning, known.remedy)
-
-
-def _utc(at: float) -> datetime:
-    return datetime.fromtimestamp(at, timezone.utc)
 
 
 def _followed(others: Iterable[RankEvidence]) -> tuple[Followed, ...]:

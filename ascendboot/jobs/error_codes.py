@@ -140,22 +140,14 @@ _DEEPEST: Final = 10
 
 @cache
 def known_errors() -> _Table:
-    """The content of `error_codes.yaml`, and of the operator's own file.
-
-    Raises:
-        AscendbootError: the operator's file is invalid.
-    """
+    """The content of `error_codes.yaml`, and of the operator's own file."""
     table = _Table.model_validate(data_file("jobs/error_codes.yaml", dict[str, Any]))
     own = own_entries(Path(OWN_ENTRIES))
     return table.model_copy(update={"entries": (*own, *table.entries)}) if own else table
 
 
 def own_entries(path: Path) -> tuple[KnownText, ...]:
-    """Read an operator's file of entries; empty if there is no such file.
-
-    Raises:
-        AscendbootError: it is not a list of entries, or a sample contradicts its entry.
-    """
+    """Read an operator's file of entries; empty if there is no such file."""
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST + 1)

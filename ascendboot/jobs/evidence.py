@@ -39,7 +39,6 @@ class ErrorKind(Enum):
     """What an error means for its rank."""
 
     OWN = "own"
-    """An error of its own."""
     LATE = "late"
     """An error after the rank was ended on purpose: not a cause, maybe the same error."""
     PEER = "peer"
@@ -329,7 +328,6 @@ class _Found(NamedTuple):
     """False for a line that is only marked as an error."""
     calm: int
     """Ordinary lines before it."""
-    calm_after: int = 0
 
 
 def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
@@ -425,8 +423,7 @@ def _last_trouble(lines: Sequence[str], numbers: Sequence[int]) -> list[_Found]:
             trouble.append(_Found(index, text, is_strong, calm))
         is_chained = False
         index = end
-    after = (one._replace(calm_after=calm - one.calm) for one in trouble)
-    return [one for one in after if one.calm_after <= _OVERCOME]
+    return [one for one in trouble if calm - one.calm <= _OVERCOME]
 
 
 def _error_at(lines: Sequence[str], at: int) -> tuple[int, str, bool]:
@@ -610,6 +607,12 @@ def tail_of(path: Path) -> tuple[bytes, int]:
         return tail, 0
     first, newline, rest = tail.partition(b"\n")
     return (rest, begins_at + len(first) + 1) if newline else (tail, begins_at)
+
+
+def shown_time(at: float | None) -> str | None:
+    """A Unix time as reports show it, ISO 8601, UTC."""
+    when = None if at is None else datetime.fromtimestamp(at, timezone.utc)
+    return None if when is None else when.isoformat(timespec="milliseconds")
 
 
 def _earliest(at: float | None, ended_at: float | None) -> float | None:

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -73,15 +73,12 @@ class Followers(Struct, eq=False):
     prefix: Callable[[str, int], bytes] = plain
     """Returns the part before each line in the output, for a node and rank."""
     on_sample: Callable[[str, NodeSample], None] = lambda _node, _sample: None
-    """Gets the resource use of a node's ranks."""
     on_loss: Callable[[BadLoss], None] = lambda _bad: None
-    """Gets each rank's loss that went wrong."""
     sample_s: int = 0
     """About how often, in seconds; 0: never."""
     beat_s: float = Timeouts().beat_s
     nodes: dict[str, NodeLogs] = field(default_factory=dict)
     arrivals: dict[str, Arrivals] = field(default_factory=dict)
-    """When each part of each log arrived."""
 
     def open(self, transports: Mapping[str, Transport]) -> None:
         """Start to follow all nodes.
@@ -102,11 +99,7 @@ class Followers(Struct, eq=False):
                 raise error
 
     def follow(self, node: str, transport: Transport) -> None:
-        """Follow a node from where the copies of its files end; drop its previous stream.
-
-        Raises:
-            NodeError: the stream could not be opened.
-        """
+        """Follow a node from where the copies of its files end; drop its previous stream."""
         self.nodes[node].open(
             transport, self.plan, "record", beat_s=self.beat_s, sample_s=self.sample_s
         )
@@ -137,11 +130,11 @@ class Followers(Struct, eq=False):
             )
             for rank in self.plan.ranks_on(node)
         }
+        copies = {}
         with ExitStack() as opened:
-            copies = {}
             for name in self.plan.logs_on(node):
-                copies[name] = self._copy(name, lines.get(name))
-                opened.callback(copies[name].close)
+                copy = self._copy(name, lines.get(name))
+                copies[name] = opened.enter_context(closing(copy))
             opened.pop_all()  # all could be opened: they stay open
         return NodeLogs(
             node,
@@ -170,23 +163,18 @@ class Interrupts:
         self.count = 0
         self.why = ""
         """Why the job is ended although nobody pressed Ctrl-C; empty: it is not."""
-        self._inbox: Inbox | None = None
+        self.inbox: Inbox = queue.SimpleQueue()
+        """Of the thread that follows a job now."""
 
     def end(self, why: str) -> None:
         """End the job with its grace period; may be called from another thread."""
         self.why = why
-        if self._inbox is not None:
-            self._inbox.put(None)
+        self.inbox.put(None)
 
     def press(self) -> None:
         """Note one more interrupt; may be called from a signal handler or another thread."""
         self.count += 1
-        if self._inbox is not None:
-            self._inbox.put(None)
-
-    def wake(self, inbox: Inbox) -> None:
-        """Put None into `inbox` at every press from now on."""
-        self._inbox = inbox
+        self.inbox.put(None)
 
 
 # A job does not depend on connections. A lost one is reopened, and logs and events of its node are
@@ -205,7 +193,6 @@ class Reconnector(Struct, eq=False):
     """By node; new ones replace lost ones."""
     progress: Progress
     follow: Callable[[str, Transport], None]
-    """Reads from the new connection of a node."""
     on_end: Callable[[Reconnected], None]
     connect: Callable[[str], Transport] | None
     """Opens a new connection to a node; None: it stays lost."""
@@ -254,12 +241,7 @@ class Reconnector(Struct, eq=False):
             self.on_end(Reconnected(node, why))
 
     def _resume(self, node: str, *, silent_s: float) -> None:
-        """Follow a node again, over its old connection if that still works.
-
-        Raises:
-            NodeError: it failed; an UnreachableError when the time is over, or when nothing can
-                open another connection.
-        """
+        """Follow a node again, over its old connection if that still works."""
         since = time.monotonic() - silent_s
         is_lost = silent_s > 0 or node not in self.transports
         if not is_lost:
@@ -276,11 +258,7 @@ class Reconnector(Struct, eq=False):
         self.follow(node, self.transports[node])
 
     def _connect_anew(self, node: str, since: float) -> None:
-        """Replace the connection to a node that was lost at `since`.
-
-        Raises:
-            NodeError: it failed, or there is no way to connect.
-        """
+        """Replace the connection to a node that was lost at `since`."""
         if self.connect is None:
             raise UnreachableError(node, "its connection is silent")
         until = time.monotonic() + self.within_s

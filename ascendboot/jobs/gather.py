@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput
@@ -44,11 +45,7 @@ class Frames:
         self._due = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take the next bytes of the stream.
-
-        Raises:
-            NotUnderstoodError: the stream has an unknown form.
-        """
+        """Take the next bytes of the stream."""
         data, self._rest = self._rest + data, b""
         while data:
             if self._due:
@@ -84,7 +81,6 @@ class NodeLogs:
     """Gets None when a stream has ended."""
     on_sample: Callable[[NodeSample], None] | None = None
     on_data: Callable[[], None] = lambda: None
-    """Is called after each block of bytes."""
     problem: str = ""
     """Why the stream could not be understood."""
     is_absent: bool = False
@@ -147,11 +143,7 @@ class NodeLogs:
     def open(
         self, transport: Transport, job: Job, mode: str, *, beat_s: float = 10.0, sample_s: int = 0
     ) -> None:
-        """Open a stream from where the copies end; `mode` is a mode of `jobs-logs.sh`.
-
-        Raises:
-            NodeError: it could not be opened.
-        """
+        """Open a stream from where the copies end; `mode` is a mode of `jobs-logs.sh`."""
         beat = max(1, round(beat_s / POLL_S))
         words = [word for name, size in self.sizes.items() for word in (name, str(size))]
         command = (write_script if mode == "record" else read_script)(
@@ -234,58 +226,39 @@ class NodeLogs:
                 pass  # a sign of life, or a file of another job
 
 
-class Selection(NamedTuple):
-    """The part of a log that is shown."""
-
-    lines: Lines | None
-    start: int = 0
-    """The offset of the first byte."""
-
-
+@dataclass(kw_only=True, eq=False)
 class LogGatherer:
     """Completes the copies of one job's logs from its nodes."""
 
-    def __init__(
-        self,
-        job: JobRecord,
-        transports: Mapping[str, Transport],
-        *,
-        absent: Collection[str] = (),
-        folder: Path,
-        output: RankOutput,
-        shown: Mapping[int, Selection] | None = None,
-        forks: int,
-    ) -> None:
-        """`shown` selects by rank what goes to `output`; existing copies are shown first.
+    job: JobRecord
+    transports: dict[str, Transport]
+    absent: Collection[str] = ()
+    """Nodes that could not be reached; `follow` tries again."""
+    folder: Path
+    output: RankOutput
+    shown: Mapping[int, tuple[Lines, int]]
+    """What goes to `output`, by rank, and the offset from which on; existing copies come first."""
+    forks: int
+    progress: Progress = field(default_factory=Progress)
+    errors: dict[str, NodeError] = field(default_factory=dict)
+    nodes: dict[str, NodeLogs] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _changed: threading.Event = field(default_factory=threading.Event)
+    _returning: dict[str, float] = field(default_factory=dict)
+    """By node that is connected anew, until when `follow` waits for it after the job's end."""
 
-        `absent` nodes could not be reached; `follow` tries again.
-        """
-        self._job = job
-        self.transports = dict(transports)
-        self._forks = forks
-        self._lock = threading.Lock()
-        self._changed = threading.Event()
-        self.progress = Progress()
-        self.errors: dict[str, NodeError] = {}
-        self._returning: dict[str, float] = {}
-        """By node that is connected anew, until when `follow` waits for it after the job's end."""
-        self.nodes = {}
-        views = {rank_log(rank): view for rank, view in (shown or {}).items()}
-        for node in (*transports, *absent):
+    def __post_init__(self) -> None:
+        job = self.job
+        copy = partial(LogCopy, output=self.output, resumes=True, limit=job.log_limit)
+        views = {rank_log(rank): view for rank, view in self.shown.items()}
+        for node in (*self.transports, *self.absent):
+            names = (*job.logs_on(node), *(rank_marks(r.rank) for r in job.ranks_on(node)))
             copies = {}
-            for name in (*job.logs_on(node), *(rank_marks(r.rank) for r in job.ranks_on(node))):
+            for name in names:
                 lines, start = views.get(name, (None, 0))
-                copies[name] = LogCopy(
-                    folder / name,
-                    lines,
-                    output,
-                    resumes=True,
-                    shown_from=start,
-                    limit=job.log_limit,
-                )
-            self.nodes[node] = NodeLogs(
-                node, copies, on_event=self._note, on_data=self._changed.set
-            )
+                copies[name] = copy(self.folder / name, lines, shown_from=start)
+            logs = NodeLogs(node, copies, on_event=self._note, on_data=self._changed.set)
+            self.nodes[node] = logs
 
     def follow(self, reconnect: Callable[..., None]) -> None:
         """Gather logs until the job's launcher has ended; `reconnect` gets node and `silent_s`."""
@@ -326,7 +299,7 @@ class LogGatherer:
     @property
     def is_gone(self) -> bool:
         """Whether the primary no longer has the job's folder."""
-        primary = self.nodes.get(self._job.primary)
+        primary = self.nodes.get(self.job.primary)
         return primary is not None and primary.is_absent
 
     @property
@@ -335,7 +308,7 @@ class LogGatherer:
         return tuple(p for node in self.nodes.values() for p in node.problems)
 
     def _goes_on(self) -> bool:
-        primary = self._asked().get(self._job.primary)
+        primary = self._asked().get(self.job.primary)
         if primary is None:
             return False
         if primary.is_lost and not self.progress.launcher_over:
@@ -368,20 +341,20 @@ class LogGatherer:
                 self._mark_lost(name, f"no data for {node.silent_s:.0f} s")
 
     def _mark_lost(self, node: str, seen: str) -> None:
-        words = f"could not gather logs of job {self._job.job_id}: {seen}"
+        words = f"could not gather logs of job {self.job.job_id}: {seen}"
         self.errors[node] = UnreachableError(node, words)
 
     def read(self, name: str, transport: Transport, mode: str = "follow") -> None:
         """Read the logs of a node from where its copies end; `mode` is a mode of `jobs-logs.sh`."""
         if name not in self.errors:
-            self.nodes[name].open(transport, self._job, mode, beat_s=_BEAT_S)
+            self.nodes[name].open(transport, self.job, mode, beat_s=_BEAT_S)
 
     @contextmanager
     def _opened(self, mode: str) -> Iterator[None]:
         found = on_each(
             [name for name in self._asked() if name in self.transports],
             lambda name: self.read(name, self.transports[name], mode),
-            forks=self._forks,
+            forks=self.forks,
         )
         for name, error in found.items():
             if error and not (mode == "follow" and isinstance(error, UnreachableError)):
@@ -389,7 +362,7 @@ class LogGatherer:
         try:
             yield
         finally:
-            on_each(self.nodes, lambda name: self.nodes[name].close_streams(), forks=self._forks)
+            on_each(self.nodes, lambda name: self.nodes[name].close_streams(), forks=self.forks)
 
     def _note(self, event: Event | None) -> None:
         if event is not None:

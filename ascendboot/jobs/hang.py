@@ -76,8 +76,7 @@ class Detector:
         self._views: dict[str, _NodeView] = {}
         self._nodes = set(nodes)
         self._due = set(self._nodes)
-        self._reported_hang = False
-        self._reported_silence = False
+        self._reported_hang = self._reported_silence = False
 
     def take(self, node: str, sample: NodeSample) -> Standstill | None:
         """Return what to report now, if anything.
@@ -115,7 +114,6 @@ class HangRules(Value, kw_only=True):
     stops: bool = False
     """Whether to stop a job that hangs; otherwise only report it."""
     tell: Callable[[str], None] = lambda _words: None
-    """Shows a message to the operator at once."""
 
     @property
     def sample_s(self) -> int:
@@ -144,7 +142,6 @@ class HangWatch:
     plan: Job
     transports: Mapping[str, Transport]
     folder: Path
-    """Gets a file with the stacks."""
     on_found: Callable[[HungJob], None]
     forks: int
 
@@ -169,17 +166,13 @@ class HangWatch:
             why="hang",
             forks=self.forks,
         )
-        words = [_headline(plan.job_id, found), *(f"  {line}" for line in lines)]
-        if file is not None:
-            words.append(f"  Details: {file}")
+        head = (
+            f"job {plan.job_id}: no rank has written output for {span(found.silent_s)}, while ranks"
+            " use their processors: they compute, or poll in a collective that does not end"
+        )
+        if found.is_hang:
+            idle = span(found.idle_s)
+            head = f"job {plan.job_id} hangs: no rank has written output or computed for {idle}"
+        lines += [] if file is None else [f"Details: {file}"]
+        words = [head, *(f"  {line}" for line in lines)]
         self.on_found(HungJob("\n".join(map(one_line, words)), found.is_hang))
-
-
-def _headline(job_id: str, found: Standstill) -> str:
-    if found.is_hang:
-        idle = span(found.idle_s)
-        return f"job {job_id} hangs: no rank has written output or computed for {idle}"
-    return (
-        f"job {job_id}: no rank has written output for {span(found.silent_s)}, while ranks use "
-        "their processors: they compute, or poll in a collective that does not end"
-    )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 from ascendboot.errors import excerpt
 from ascendboot.jobs.diagnosis import diagnose, first_failure
-from ascendboot.jobs.evidence import Collector, tail_of
+from ascendboot.jobs.evidence import Collector, shown_time, tail_of
 from ascendboot.jobs.loss import BadLoss, LossWatch, loss_words, recorded_losses
 from ascendboot.jobs.progress import Arrivals, Progress, codes_of_killed, signal_of
 from ascendboot.launch.events import ENDING, overdue_message
@@ -183,19 +182,14 @@ def _times(rank: PlannedRank, progress: Progress, clocks: NodeClocks) -> RankTim
         silent_s = round(max(log.longest_s, log.first - began), 1)
         since = began if log.first - began >= log.longest_s else log.longest_since
     times = RankTimes(
-        started=_shown(began),
-        first_output=_shown(log.first),
-        last_output=_shown(log.last),
+        started=shown_time(began),
+        first_output=shown_time(log.first),
+        last_output=shown_time(log.last),
         silent_s=silent_s,
-        silent_since=_shown(since),
-        ended=_shown(None if end is None else clocks.here(rank.node, end.at)),
+        silent_since=shown_time(since),
+        ended=shown_time(None if end is None else clocks.here(rank.node, end.at)),
     )
     return None if times == RankTimes() else times
-
-
-def _shown(at: float | None) -> str | None:
-    when = None if at is None else datetime.fromtimestamp(at, timezone.utc)
-    return None if when is None else when.isoformat(timespec="milliseconds")
 
 
 def _first_words(job: Collector, output: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

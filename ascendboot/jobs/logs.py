@@ -13,12 +13,11 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines
 from ascendboot.launch.plan import Job, JobRecord
-from ascendboot.model.names import names_among, parse_span
+from ascendboot.model.names import id_list, names_among, parse_span, runs
 from ascendboot.templates import script
 from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import results_and_errors
 
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _SPAN_END = tuple("smhd")
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _TAIL: Final = re.compile(
@@ -35,13 +34,12 @@ def chosen_ranks(
     nodes: str | None,
     groups: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[int, ...]:
-    """Return the ranks that both selections name; None selects all.
-
-    Raises:
-        UsageError: the job has no such rank or node.
-    """
+    """Return the ranks that both selections name; None selects all."""
     on = None if nodes is None else names_among("logs: --node", nodes, job.nodes, groups)
-    wanted = None if ranks is None else _ranks(ranks, len(job.ranks))
+    wanted = None if ranks is None else id_list("logs: --rank", ranks)
+    if unknown := [rank for rank in wanted or () if rank >= len(job.ranks)]:
+        last = len(job.ranks) - 1
+        raise UsageError(f"logs: --rank: the ranks of the job are 0 to {last}: not {runs(unknown)}")
     return tuple(
         planned.rank
         for planned in job.ranks
@@ -50,11 +48,7 @@ def chosen_ranks(
 
 
 def chosen_pattern(text: str) -> re.Pattern[str]:
-    """Return the pattern that a shown line must match.
-
-    Raises:
-        UsageError: it is not a regular expression.
-    """
+    """Return the pattern that a shown line must match."""
     try:
         return re.compile(text)
     except re.error as error:
@@ -66,11 +60,7 @@ def chosen_pattern(text: str) -> re.Pattern[str]:
 
 
 def chosen_time(text: str, now: datetime) -> datetime:
-    """Parse `10m`, `2h`, or a date and time; `now` has a time zone.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Parse `10m`, `2h`, or a date and time; `now` has a time zone."""
     try:
         if text.endswith(_SPAN_END):
             return now - timedelta(seconds=parse_span(text))
@@ -81,23 +71,6 @@ def chosen_time(text: str, now: datetime) -> datetime:
             f'logs: --since: "{text}" is neither a time span such as 30s, 10m, 2h or 1d nor a '
             "time such as 2026-01-31T08:00"
         ) from error
-
-
-def _ranks(text: str, count: int) -> set[int]:
-    found: set[int] = set()
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
-            raise UsageError(f'logs: --rank: "{part}" is neither a rank nor a range such as 8-15')
-        first, last = int(match[1]), int(match[2] or match[1])
-        if first > last:
-            raise UsageError(f'logs: --rank: "{part}" runs backwards; write {last}-{first}')
-        if last >= count:
-            raise UsageError(
-                f'logs: --rank: "{part}" is not within the ranks of the job, 0 to {count - 1}'
-            )
-        found.update(range(first, last + 1))
-    return found
 
 
 class MatchingLines(Lines):

@@ -23,9 +23,6 @@ SAME_S: Final = 60.0
 _MARK: Final = "<NUMBER>"
 _MOST: Final = 50
 """How many losses of one block are read."""
-_ENOUGH: Final = 1 << 16
-_WINDOW_S: Final = 0.2
-"""Of a rank that prints more than `_ENOUGH` bytes in this time, only a part is searched."""
 _BEFORE: Final = 1000
 _AFTER: Final = 300
 _NUMBER: Final = (
@@ -130,17 +127,11 @@ class LossLines(Lines):
         super().__init__(prefix)
         self._watch = watch
         self._found = found
-        self._searched, self._since = 0, 0.0
 
     def shown(self, block: bytes) -> bytes:
         """Search whole lines, and return them."""
-        now = time.time()
-        if now - self._since >= _WINDOW_S:
-            self._searched, self._since = 0, now
-        if self._searched < _ENOUGH:
-            self._searched += len(block)
-            for bad in self._watch.look(block, now):
-                self._found(bad)
+        for bad in self._watch.look(block, time.time()):
+            self._found(bad)
         return super().shown(block)
 
 
@@ -165,21 +156,13 @@ def _line(found: Sequence[BadLoss]) -> str:
 
 
 def record_loss(folder: Path, bad: BadLoss) -> None:
-    """Add a loss that went wrong to those in a job's folder.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Add a loss that went wrong to those in a job's folder."""
     with (folder / LOSSES_FILE).open("a") as file:
         file.write(f"{json.dumps(as_json(bad))}\n")
 
 
 def recorded_losses(folder: Path) -> tuple[BadLoss, ...]:
-    """Return the losses that went wrong according to a job's folder; an unfinished line is left.
-
-    Raises:
-        AscendbootError: the file is damaged.
-    """
+    """Return the losses that went wrong according to a job's folder; an unfinished line is left."""
     path = folder / LOSSES_FILE
     try:
         lines = path.read_text().split("\n")[:-1]

@@ -16,7 +16,6 @@ from ascendboot.value import Struct, field, replace
 LOOK_S = 10.0
 """From the end of one look at the nodes to the next; vendor tools take seconds themselves."""
 REQUESTS_S = 1.0
-"""How often requests of the operator are looked for."""
 RETURNING = ("absent", "soft-quarantine", "suspect")
 """Nodes that are used again once they have been well for some time."""
 
@@ -47,9 +46,7 @@ class NodeWatch(Struct, kw_only=True, eq=False):
     clock: Callable[[], float]
     every_s: float = LOOK_S
     keep: Callable[[], None] = lambda: None
-    """Keeps the state of the core; called after each call of it."""
     requested: Callable[[], Sequence[Action]] = tuple
-    """Carries out a request of the operator, if there is one."""
     _known: set[Fault] = field(default_factory=set)
     """What was wrong at the last look, without its time; the core knows it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

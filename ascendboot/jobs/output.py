@@ -13,7 +13,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -33,7 +35,8 @@ _COLOURS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 _GOES_BACK: Final = re.compile(rb"\r(?![\r\n]|\Z)")
 """A return to the start of the line; not the line end of Windows."""
 _MARK: Final = re.compile(rb"^(\d+\.\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
-_NOTHING: Final = re.compile(rb"(\0{4096,})")
+_HOLE: Final = bytes(4096)
+_NOTHING: Final = re.compile(b"(%b\0*)" % _HOLE)
 
 
 def plain(node: str, rank: int) -> bytes:
@@ -215,11 +218,7 @@ class Folded:
         threading.Thread(target=self._look, name="fold", daemon=True).start()
 
     def __call__(self, block: bytes) -> None:
-        """Take some whole lines.
-
-        Raises:
-            OSError: the sink failed.
-        """
+        """Take some whole lines."""
         now = time.monotonic()
         with self._lock:
             for line in block.split(b"\n")[:-1]:
@@ -304,6 +303,7 @@ def drop(path: Path, start: int, end: int) -> bool:
         return False
 
 
+@dataclass(eq=False)
 class LogCopy:
     """Copies one file of a node to the control machine, and shows its lines.
 
@@ -311,39 +311,30 @@ class LogCopy:
     node dropped are holes in the copy; so is what exceeds `limit`.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        lines: Lines | None,
-        output: RankOutput,
-        *,
-        resumes: bool = False,
-        shown_from: int = 0,
-        limit: int = 0,
-    ) -> None:
-        """Start a new copy, or with `resumes` show the existing one and continue it.
+    path: Path
+    lines: Lines | None
+    """None: nothing is shown."""
+    output: RankOutput
+    resumes: bool = False
+    """Whether an existing copy is shown, from the offset `shown_from` on, and continued."""
+    shown_from: int = 0
+    limit: int = 0
+    problem: str = ""
+    _dropped_to: int = 0
 
-        Without `lines` nothing is shown. `shown_from` is the offset from which an existing copy is
-        shown.
-        """
-        self._lines = lines
-        self._output = output
-        self._path = path
-        self._limit = limit
-        self._dropped_to = 0
-        self.problem = ""
-        self._copy = path.open("ab" if resumes else "wb", buffering=0)
+    def __post_init__(self) -> None:
+        self._copy = self.path.open("ab" if self.resumes else "wb", buffering=0)
         self.size = self._copy.seek(0, os.SEEK_END)
-        if resumes and lines is not None:
-            _show(path, lines, output, shown_from)
+        if self.resumes and self.lines is not None:
+            _show(self.path, self.lines, self.output, self.shown_from)
 
     def give(self, data: bytes) -> None:
         """Take the next bytes of the file."""
         self.size += len(data)
         if not self.problem:
             self._keep(data)
-        if self._lines is not None:
-            self._output.show(self._lines.feed(data))
+        if self.lines is not None:
+            self.output.show(self.lines.feed(data))
 
     def skip(self, count: int) -> None:
         """Skip bytes that the node has dropped."""
@@ -354,13 +345,13 @@ class LogCopy:
                 self._copy.seek(0, os.SEEK_END)
             except OSError as error:
                 self._lose(error)
-        if self._lines is not None:
-            self._output.show(self._lines.skip(count))
+        if self.lines is not None:
+            self.output.show(self.lines.skip(count))
 
     def close(self) -> None:
         """Show the unfinished line and close the copy."""
-        if self._lines is not None:
-            self._output.show(self._lines.finish())
+        if self.lines is not None:
+            self.output.show(self.lines.finish())
         with suppress(OSError):
             self._copy.close()
 
@@ -372,9 +363,9 @@ class LogCopy:
         except OSError as error:
             self._lose(error)
             return
-        start, end = dropped_range(self.size, self._limit)
-        if self._limit and self.size - max(0, self._dropped_to - start) > self._limit:
-            drop(self._path, max(start, self._dropped_to), end)
+        start, end = dropped_range(self.size, self.limit)
+        if self.limit and self.size - max(0, self._dropped_to - start) > self.limit:
+            drop(self.path, max(start, self._dropped_to), end)
             self._dropped_to = end
 
     def _lose(self, error: OSError) -> None:
@@ -415,25 +406,15 @@ def _next_data(file: BinaryIO, at: int) -> int:
 
 def start_of_last_lines(path: Path, count: int) -> int:
     """Return the offset of the last `count` lines of a log; at most back to a hole."""
-    with path.open("rb") as file:
-        at = file.seek(0, os.SEEK_END)
-        missing = count
-        is_last = True
-        while at > 0:
-            step = min(_MIB, at)
-            file.seek(at - step)
-            block = file.read(step)
-            if not block.strip(b"\0"):
-                return at
-            end = len(block) - 1 if is_last and block.endswith(b"\n") else len(block)
-            is_last = False
-            while (found := block.rfind(b"\n", 0, end)) >= 0:
-                missing -= 1
-                if missing <= 0:
-                    return at - step + found + 1
-                end = found
-            at -= step
-    return 0
+    if not path.stat().st_size:
+        return 0
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as log:
+        start = log.rfind(_HOLE) + 1
+        end = len(log) - 1 if log[-1:] == b"\n" else len(log)
+        for _ in range(count):
+            if (end := log.rfind(b"\n", start, end)) < 0:
+                return start
+    return end + 1
 
 
 def start_of_line(path: Path, at: int) -> int:

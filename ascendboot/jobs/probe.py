@@ -89,11 +89,7 @@ def probe_below(base: str) -> Command:
 
 
 def probe_result(result: Result) -> dict[str, JobProbe]:
-    """Parse the answer of a node into the state of each job, by job id.
-
-    Raises:
-        CommandError: the command failed, or its output was not understood.
-    """
+    """Parse the answer of a node into the state of each job, by job id."""
     job_ids = result.command.argv[6:]
     try:
         return parse_probe(result.checked().text, job_ids)
@@ -112,11 +108,7 @@ def running_nodes(answers: Mapping[str, dict[str, JobProbe] | NodeError]) -> dic
 
 
 def parse_probe(text: str, job_ids: Sequence[str] = ()) -> dict[str, JobProbe]:
-    """Parse the output of `jobs-probe.sh`, by job id.
-
-    Raises:
-        NotUnderstoodError: a line has an unknown form, or the end is missing.
-    """
+    """Parse the output of `jobs-probe.sh`, by job id."""
     found = {job_id: JobProbe() for job_id in job_ids}
     carried: list[tuple[str, int]] = []
     job_id, events = "", 0

@@ -62,7 +62,6 @@ class Progress(Struct, kw_only=True):
     """When the starts of ranks were seen, by the clock of the control machine."""
     ended: dict[int, events.RankEnded] = field(default_factory=dict)
     error_files: dict[int, bytes] = field(default_factory=dict)
-    """The error files that ranks left."""
     arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
     """When which part of which log arrived, where the job was followed."""
     launcher_over: bool = False
@@ -91,7 +90,6 @@ class Progress(Struct, kw_only=True):
     unverified: set[str] = field(default_factory=set)
     """The nodes on which processes of the job may still run."""
     losses: tuple[BadLoss, ...] = ()
-    """Losses that went wrong in the output of ranks."""
     full_disks: dict[str, str] = field(default_factory=dict)
     """The job's folder by node whose disk is almost full."""
     unsure: tuple[str, ...] = ()
@@ -147,9 +145,7 @@ SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a process."""
 _HIGHEST_SIGNAL = 64
 BY_LAUNCHER = frozenset({SIGTERM, SIGKILL})
-"""Signals with which launchers end ranks."""
 OF_A_LOST_LAUNCHER = BY_LAUNCHER | {SIGHUP, SIGPIPE}
-"""Signals that end ranks whose launcher is gone."""
 
 
 def signal_of(exit_code: int) -> int | None:

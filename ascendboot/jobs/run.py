@@ -53,7 +53,6 @@ class Following:
     """Gets blocks of whole lines `NODE:RANK | text`, one at a time, from another thread."""
     forks: int
     prefix: Callable[[str, int], bytes] = plain
-    """Returns the part of a line before its text."""
     interrupts: follow.Interrupts = field(default_factory=follow.Interrupts)
     clocks: NodeClocks = field(default_factory=NodeClocks)
     limits: follow.Timeouts = field(default_factory=follow.Timeouts)
@@ -64,7 +63,6 @@ class Following:
     progress: Progress = field(default_factory=Progress)
     """For a caller that wants to read it."""
     warn: Callable[[str], None] = lambda _words: None
-    """Shows a remark at once."""
     _inbox: follow.Inbox = field(default_factory=queue.SimpleQueue)
     _followers: follow.Followers = field(init=False)
     _reconnector: follow.Reconnector = field(init=False)
@@ -78,7 +76,7 @@ class Following:
     def __post_init__(self) -> None:
         self._sides = {node: self.transports[node] for node in self.plan.nodes}
         """By node; one is replaced when its connection was reopened."""
-        self.interrupts.wake(self._inbox)
+        self.interrupts.inbox = self._inbox
 
     def run(self) -> JobReport:
         """Run the job to its end, and report.
@@ -156,11 +154,7 @@ class Following:
         self.progress.notes += tuple(filter(None, problems))
 
     def _started(self) -> bool:
-        """Open the streams and start the job; on failure the progress has the reason.
-
-        Raises:
-            LaunchError: the streams of a job that was started before cannot be opened.
-        """
+        """Open the streams and start the job; on failure the progress has the reason."""
         try:
             self._followers.open(self._sides)
             if not isinstance(self.plan, LaunchPlan):
@@ -181,11 +175,7 @@ class Following:
         return False
 
     def _follow(self) -> None:
-        """Wait for the end of a job that was just started; end it if necessary.
-
-        Raises:
-            UnreachableError: the primary was lost; the job continues there.
-        """
+        """Wait for the end of a job that was just started; end it if necessary."""
         primary = self._followers.nodes[self.plan.primary]
         self._start_by = time.monotonic() + self.limits.start_s
         while not self._over:

@@ -69,7 +69,6 @@ class RankView(Struct, kw_only=True):
     """The exit code of py-spy; None: there is no py-spy."""
     spy_lines: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
-    """Lines about its threads and its kernel stack."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -160,11 +159,7 @@ def detail_lines(views: Iterable[RankView]) -> list[str]:
 
 
 def parse_stacks(node: str, text: str) -> tuple[RankView, ...]:
-    """Parse the output of `jobs-stacks.sh`, ranks ascending.
-
-    Raises:
-        NotUnderstoodError: a line has an unknown form, or the end is missing.
-    """
+    """Parse the output of `jobs-stacks.sh`, ranks ascending."""
     views: list[RankView] = []
     # Not splitlines: a path or command may contain other line separators of Python.
     *lines, last = text.removesuffix("\n").split("\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 
 from ascendboot.errors import LaunchError, NodeError
@@ -64,25 +64,18 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     reasons = [[str(made)] if isinstance(made, NodeError) else made for made in found.values()]
     if any(reasons):
         ready = [node for node, made in found.items() if made == []]
-        discard(plan, transports, ready, forks=forks)
+        discard(plan, {node: transports[node] for node in ready}, forks=forks)
         raise LaunchError(*chain(*reasons), not_started_anywhere(plan.job_id))
 
 
-def discard(
-    plan: LaunchPlan,
-    transports: Mapping[str, Transport],
-    nodes: Iterable[str] | None = None,
-    *,
-    forks: int,
-) -> None:
-    """Remove the folder of a job that was not started from `nodes`, by default all of the job's."""
+def discard(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
+    """Remove the folder of a job that was not started from these nodes."""
     command = Command(
         argv=("rm", "-rf", "--", str(plan.job_folder)),
         purpose=f"remove the folder of job {plan.job_id}",
         effect=Effect.WRITE,
     )
-    where = plan.nodes if nodes is None else nodes
-    on_each(where, lambda node: transports[node].run(command), forks=forks)
+    on_each(transports, lambda node: transports[node].run(command), forks=forks)
 
 
 def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
@@ -100,11 +93,7 @@ def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) 
 
 
 def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
-    """Start the job in the background.
-
-    Raises:
-        LaunchError: it was not started on any node.
-    """
+    """Start the job in the background."""
     prepare(plan, transports, forks=forks)
     try:
         start(plan, transports, forks=forks)

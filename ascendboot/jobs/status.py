@@ -23,17 +23,13 @@ class NodeStatus(Value, kw_only=True):
     node: str
     ranks: tuple[int, ...]
     alive: tuple[int, ...] = ()
-    """Its ranks that run."""
     processes: int = 0
     launcher_alive: bool | None = None
     """Whether the launcher or its agent runs on this node; None on nodes without one."""
     last_lines: Mapping[int, str] = field(default_factory=dict)
     silent_s: Mapping[int, float] = field(default_factory=dict)
-    """By rank: for how long it has written no output."""
     lines_per_s: Mapping[int, float] = field(default_factory=dict)
-    """By rank: of its output within about a minute."""
     loads: Mapping[int, RankLoad] = field(default_factory=dict)
-    """By running rank: what it uses."""
     npus: Mapping[int, NpuUse] = field(default_factory=dict)
     """By device of the job, where npu-smi was queried and answered."""
     npu_problem: str = ""

@@ -36,9 +36,7 @@ class Terminated(Value):
     """What was found on one node when the job was ended."""
 
     ended: tuple[Survivor, ...] = ()
-    """Processes that were ended."""
     left: tuple[Survivor, ...] = ()
-    """Processes that could not be ended."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The files of the job on this node, in bytes."""
     full: str = ""
@@ -51,9 +49,6 @@ def terminate_launcher(
     """Send SIGTERM to the job's launcher, known by pid and start time.
 
     `by_stop` records that `stop` ended the job.
-
-    Raises:
-        NodeError: it failed on the primary.
     """
     command = write_script(
         script("jobs-terminate.sh"),

@@ -15,7 +15,7 @@ from ascendboot.launch.plan import Job, JobRecord, LaunchPlan
 from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.supervise.core import ACTIVE, Action, Core, End, Launch, State, Stop, Wait
 from ascendboot.supervise.policy import Fault, FaultKind, Level, Status, first_cause
-from ascendboot.value import Struct, Value
+from ascendboot.value import Struct, Value, replace
 
 CORRELATE_S = 2.0
 """How long to wait for an earlier cause: the end of a generation has queried all its nodes."""
@@ -96,10 +96,9 @@ class Supervisor(Struct, kw_only=True, eq=False):
         actions = self._begun()
         while True:
             self.keep()
-            actions, end = self._next(actions)
-            if end is not None:
-                self.keep()
+            if actions and isinstance(end := actions[0], End):
                 return Supervised(end, self._report)
+            actions = self._next(actions)
 
     def _begun(self) -> Sequence[Action]:
         """Begin the job, or continue where the last supervisor ended."""
@@ -117,24 +116,23 @@ class Supervisor(Struct, kw_only=True, eq=False):
                 self.generations.tell(str(error))
         return core.resume(self.clock(), alive=False)
 
-    def _next(self, actions: Sequence[Action]) -> tuple[Sequence[Action], End | None]:
-        """Do the first of the actions; return those that follow, or the end."""
-        if not actions:
-            return self._waited(self.clock() + _LOOK_S), None
-        match actions[0]:
-            case End() as end:
-                return (), end
+    def _next(self, actions: Sequence[Action]) -> Sequence[Action]:
+        """Do the first of the actions; return those that follow."""
+        match actions[0] if actions else Wait(self.clock() + _LOOK_S):
             case Launch() as launch:
-                return self._launched(launch), None
+                return self._launched(launch)
             case Stop(generation=generation):
                 if generation != self._ended:
                     self._unverified = self.generations.stop(generation)
-                return self.core.stopped(self.clock(), self._unverified), None
+                return self.core.stopped(self.clock(), self._unverified)
             case Wait(until=until):
-                return self._waited(until), None
+                found = self._waited(until)
+                return self.core.tick(self.clock()) if found is None else found
+            case End():
+                return ()
 
-    def _waited(self, until: float) -> Sequence[Action]:
-        """Wait for a lost node, at most until a time."""
+    def _waited(self, until: float) -> Sequence[Action] | None:
+        """Wait until a time; return what is to be done earlier, None: nothing."""
         look_at = self.clock()
         while self.clock() < until:
             if self.interrupts.count:
@@ -146,7 +144,7 @@ class Supervisor(Struct, kw_only=True, eq=False):
                 if actions := self._look_for_lost():
                     return actions
             self.pause(_PAUSE_S)
-        return self.core.tick(self.clock())
+        return None
 
     def _look_for_lost(self) -> Sequence[Action]:
         """Look at all of them first: the next generation starts on as many as possible."""
@@ -159,12 +157,8 @@ class Supervisor(Struct, kw_only=True, eq=False):
 
     def _launched(self, launch: Launch) -> Sequence[Action]:
         """Run one generation to its end; return what follows."""
-        while self.clock() < launch.not_before:
-            if self.interrupts.count:
-                return self.core.interrupt(self.clock())
-            if actions := self.requested():
-                return actions
-            self.pause(_PAUSE_S)
+        if (earlier := self._waited(launch.not_before)) is not None:
+            return earlier
         self._unverified, self._ended = (), launch.generation
         try:
             plan = self.generations.plan(launch)
@@ -176,11 +170,7 @@ class Supervisor(Struct, kw_only=True, eq=False):
         return self._run_to_end(plan)
 
     def _run_to_end(self, plan: Job) -> Sequence[Action]:
-        """Follow one generation to its end; return what follows.
-
-        Raises:
-            LaunchError: it was started before, and cannot be followed.
-        """
+        """Follow one generation to its end; return what follows."""
         progress = Progress()
         self._ended = self.core.generation
         self.interrupts.why = ""
@@ -252,18 +242,10 @@ def faults_of(report: JobReport, progress: Progress, at: float) -> list[Fault]:
         return [Fault(kind=FaultKind.HANG, at=at, words=report.message)]
     if report.state is JobState.NOT_STARTED:
         return [Fault(kind=FaultKind.START_FAILED, at=at, words=report.message)]
-    failed = report.first_failure
-    words = report.cause.title if report.cause else report.message
-    cause = report.cause
+    failed, cause = report.first_failure, report.cause
+    words = cause.title if cause else report.message
+    fault = Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=report.exit_code, words=words)
     is_chance = cause is not None and (cause.kind is CauseKind.ALIKE or bool(cause.unsure))
     if failed is None or is_chance:  # another rank may be the first next time
-        return [Fault(kind=FaultKind.RANK_EXIT, at=at, exit_code=report.exit_code, words=words)]
-    fault = Fault(
-        kind=FaultKind.RANK_EXIT,
-        at=at,
-        node=failed.node,
-        rank=failed.rank,
-        exit_code=failed.exit_code,
-        words=words,
-    )
-    return [fault]
+        return [fault]
+    return [replace(fault, node=failed.node, rank=failed.rank, exit_code=failed.exit_code)]

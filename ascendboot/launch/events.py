@@ -150,11 +150,7 @@ _PATTERNS: Final = [(kind, re.compile(form)) for kind, form in _FORMS]
 
 
 def parse_event(line: str, line_number: int) -> Event:
-    """Parse one line of a job's events.
-
-    Raises:
-        NotUnderstoodError: the line is none that a job's wrapper, launcher or follower writes.
-    """
+    """Parse one line of a job's events."""
     for kind, pattern in _PATTERNS:
         if match := pattern.fullmatch(line):
             found: dict[str, Any] = match.groupdict()

@@ -82,7 +82,6 @@ class LaunchRequest(Value, kw_only=True):
     ssh_port: int = 0
     """Of the cluster's own sshd, for horovodrun."""
     mpi_args: tuple[str, ...] = ()
-    """More arguments of mpirun."""
     script_args: tuple[str, ...] = ()
     script_content: bytes | None = None
     """A script that is copied into the job's folder on every node."""
@@ -131,7 +130,6 @@ class Start(Value, kw_only=True):
     base: PurePosixPath
     command: tuple[str, ...]
     env: Mapping[str, str]
-    """The whole environment of the command."""
 
     @property
     def log(self) -> str:
@@ -162,7 +160,7 @@ class PlannedRank(Value):
 
 
 class Job(Value, kw_only=True):
-    """What the plan of a job and its record share."""
+    """What the plan of a job and its record share; much of it is as in the request."""
 
     job_id: str
     cluster: str
@@ -175,13 +173,10 @@ class Job(Value, kw_only=True):
     """The nodes on which ascendboot starts the launcher or an agent."""
     grace_s: float
     log_limit: int
-    """Bytes kept of each log; 0: all of them."""
     loss_form: str = ""
-    """As in the request."""
     addresses: Mapping[str, tuple[str, ...]]
     """By node: its names in the output of ranks, such as addresses and `server_id`."""
     notes: tuple[str, ...]
-    """Notes about the time before the start, for the report."""
     command_line: str
     """A line for a shell of the primary that starts the same."""
     script: Mapping[str, str | None]
@@ -313,9 +308,6 @@ def record_folder(runs: Path, job_id: str) -> Path | None:
     """Return the folder of the record of a job, preflight or generation; None: no valid id.
 
     The beginning of an id and its last part are enough.
-
-    Raises:
-        UsageError: several jobs have them.
     """
     run_id, _, part = job_id.rpartition(".")
     if _PART.fullmatch(part) is None:
@@ -354,11 +346,7 @@ def record_of(plan: LaunchPlan, *, started: str, clocks: NodeClocks) -> dict[str
 
 
 def read_record(folder: Path) -> JobRecord | None:
-    """Read the record in the folder of a run; None if the run did not start a job.
-
-    Raises:
-        AscendbootError: there is one that cannot be read.
-    """
+    """Read the record in the folder of a run; None if the run did not start a job."""
     path = folder / PLAN_FILE
     try:
         document = json.loads(path.read_bytes())

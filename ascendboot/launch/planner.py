@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from ascendboot.errors import LaunchError
@@ -16,11 +17,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def plan(request: LaunchRequest) -> LaunchPlan:
-    """Return the launch that `request` describes.
-
-    Raises:
-        LaunchError: the request is impossible on any nodes.
-    """
+    """Return the launch that `request` describes."""
     _refuse_impossible(request)
     copied = request.script_content is not None
     script = request.folder / "code" / request.script.name if copied else request.script
@@ -115,28 +112,21 @@ def _files(
     folder = request.folder
     files: list[tuple[str, FileWrite]] = []
     for node_rank, node in enumerate(request.placement.nodes):
-        places = "".join(
-            f"rank {r.rank} device {r.device_id} local {r.local_rank}\n"
-            for r in ranks
-            if r.node == node.name
-        )
-        files.append((node.name, FileWrite(folder / "ranks", places.encode(), 0o644)))
-        files += ((node.name, file) for file in request.files)
+        own = [r for r in ranks if r.node == node.name]
+        places = (f"rank {r.rank} device {r.device_id} local {r.local_rank}" for r in own)
+        lists: dict[str, Iterable[object]] = {"ranks": places}
         if request.lists_devices:
-            slots = (request.placement.slots[rank] for rank in request.placement.ranks_on(node))
-            ids = dict.fromkeys(i for slot in slots for i in (slot.device_id, *slot.others))
-            listed = "".join(f"{device_id}\n" for device_id in ids)
-            files.append((node.name, FileWrite(folder / "devices", listed.encode(), 0o644)))
+            slots = [request.placement.slots[r.rank] for r in own]
+            lists["devices"] = dict.fromkeys(i for s in slots for i in (s.device_id, *s.others))
         if request.master_index is not None:
             # The names are those of the vendor's rank-table routing; rank-exec exports them.
-            numbers = {"RANK_AFTER_ACC": node_rank, "MASTER_INDEX": request.master_index}
-            files += (
-                (node.name, FileWrite(folder / name, f"{number}\n".encode(), 0o644))
-                for name, number in numbers.items()
-            )
+            lists |= {"RANK_AFTER_ACC": [node_rank], "MASTER_INDEX": [request.master_index]}
+        texts = {name: "".join(f"{line}\n" for line in lines) for name, lines in lists.items()}
+        made = [FileWrite(folder / name, text.encode(), 0o644) for name, text in texts.items()]
         if request.script_content is not None:
             path = folder / "code" / request.script.name
-            files.append((node.name, FileWrite(path, request.script_content, 0o644)))
+            made.append(FileWrite(path, request.script_content, 0o644))
+        files += ((node.name, file) for file in (*made, *request.files))
     for start in starts:
         # Arguments and file names may be no valid text: their bytes are passed on unchanged.
         text = _launch_script(request, launcher, start).encode(errors="surrogateescape")
@@ -169,11 +159,7 @@ def _launch_script(request: LaunchRequest, launcher: Launcher, start: Start) -> 
 
 
 def _refuse_impossible(request: LaunchRequest) -> None:
-    """Refuse a request that is impossible on any nodes.
-
-    Raises:
-        LaunchError: gives the reason.
-    """
+    """Refuse a request that is impossible on any nodes."""
     job, placement = f"job {request.job_id}: could not be planned", request.placement
     if len(str(request.base).split()) != 1:
         raise LaunchError(

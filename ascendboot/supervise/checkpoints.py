@@ -114,12 +114,7 @@ def checkpoint_query(rules: CheckpointRules) -> Fact[Listing]:
 
 
 def parse_listing(sections: Sections) -> Listing:
-    """The listing that the script printed.
-
-    Raises:
-        ToolError: the folder cannot be read, or its file server does not answer.
-        NotUnderstoodError: the output has another form.
-    """
+    """The listing that the script printed."""
     if sections.text("folder") == "absent":
         return Listing()
     rows = sections.rows("files", _ENTRY, "type, size, time and path of an entry")
@@ -173,7 +168,6 @@ def resume_words(rules: CheckpointRules, checkpoint: Checkpoint) -> tuple[str, .
 
 
 _Saved: TypeAlias = Mapping[str, Mapping[int, Saved]]
-"""By node and step."""
 
 
 def _newest(saved: _Saved, wanted: Sequence[str], rules: CheckpointRules) -> Checkpoint | None:
@@ -289,7 +283,7 @@ def find_megatron(listing: Listing, rules: CheckpointRules) -> Seen:
     As Megatron-LM (core 0.12) saves: the tracker is written when all ranks have saved. The path is
     the folder of all checkpoints, which `--load` takes.
     """
-    limit, trouble = _number_in(listing, _TRACKER, "Megatron writes it when all ranks have saved")
+    limit, trouble = _tracked(listing)
     for folder in listing.top(folders=True):
         match = _ITERATION.fullmatch(folder.path)
         if match is None:
@@ -317,16 +311,20 @@ def _why_not_iteration(folder: str, files: Sequence[Entry]) -> str:
     return "" if ranks else "is not complete: it has no files of ranks"
 
 
-def _number_in(listing: Listing, marker: str, when: str) -> tuple[int, str]:
-    """The number in a marker file, or why there is none."""
-    if marker in listing.unreadable:
-        return -1, f"cannot be judged: {listing.unreadable[marker]}"
-    if marker not in listing.markers:
-        return -1, f"may be incomplete: there is no {marker}; {when}"
-    text = listing.markers[marker].strip()
-    if _STEP.fullmatch(text):
-        return int(text), ""
-    return -1, f'cannot be judged: {marker} holds "{excerpt(text)}" and no number'
+def _tracked(listing: Listing) -> tuple[int, str]:
+    """The number in the tracker file, or why there is none."""
+    without = f"may be incomplete: there is no {_TRACKER}; Megatron writes it when all ranks"
+    text, why = _marker(listing, _TRACKER, f"{without} have saved")
+    if why or _STEP.fullmatch(text.strip()):
+        return (-1 if why else int(text)), why
+    return -1, f'cannot be judged: {_TRACKER} holds "{excerpt(text.strip())}" and no number'
+
+
+def _marker(listing: Listing, name: str, without: str) -> tuple[str, str]:
+    """The content of a marker file, or why there is none: `without`, or it cannot be read."""
+    if name in listing.unreadable:
+        return "", f"cannot be judged: {listing.unreadable[name]}"
+    return listing.markers.get(name, ""), "" if name in listing.markers else without
 
 
 def _newer(step: int, limit: int, marker: str) -> str:
@@ -373,12 +371,10 @@ def find_tensorflow(listing: Listing, rules: CheckpointRules) -> Seen:
 
 def _state(listing: Listing) -> tuple[str, int, str]:
     """Name and step of the newest whole checkpoint, or why they are not known."""
-    if _STATE in listing.unreadable:
-        return "", -1, f"cannot be judged: {listing.unreadable[_STATE]}"
-    if _STATE not in listing.markers:
-        why = f"may be incomplete: there is no file {_STATE}; TensorFlow writes it after the others"
+    without = f"may be incomplete: there is no file {_STATE}; TensorFlow writes it after the others"
+    text, why = _marker(listing, _STATE, without)
+    if why:
         return "", -1, why
-    text = listing.markers[_STATE]
     path = _STATE_PATH.search(text)
     match = _NUMBERED.fullmatch(posixpath.basename(path[1])) if path else None
     if match is None:
@@ -522,16 +518,13 @@ def find_manifest(listing: Listing, rules: CheckpointRules) -> Seen:
 
     `examples/checkpoint_manifest.py` writes both. The path is that of the first file.
     """
-    names = [
-        _LATEST,
-        *(name for name in {**listing.markers, **listing.unreadable} if _OF_STEP.fullmatch(name)),
-    ]
-    if not names[1:] and not {_LATEST} & {*listing.markers, *listing.unreadable}:
+    names = {**listing.markers, **listing.unreadable}
+    if not names:
         return
     latest = _manifest(listing, _LATEST)
     limit = -1 if isinstance(latest, str) else latest[0]
     seen: set[int] = set()
-    for name in names:
+    for name in (_LATEST, *filter(_OF_STEP.fullmatch, names)):
         made = _manifest(listing, name)
         match = _OF_STEP.fullmatch(name)
         path = f"{rules.dir}/{name}"
@@ -550,12 +543,12 @@ def find_manifest(listing: Listing, rules: CheckpointRules) -> Seen:
 
 def _manifest(listing: Listing, name: str) -> tuple[int, dict[str, int]] | str:
     """The step of a manifest and its files with their sizes in bytes, or why it cannot be used."""
-    if name in listing.unreadable:
-        return f"cannot be judged: {listing.unreadable[name]}"
-    if name not in listing.markers:
-        return "is missing; mark_checkpoint writes it when all files are saved"
+    without = "is missing; mark_checkpoint writes it when all files are saved"
+    text, why = _marker(listing, name, without)
+    if why:
+        return why
     try:
-        made: Any = json.loads(listing.markers[name])
+        made: Any = json.loads(text)
         files = {posixpath.normpath(str(f["path"])): int(f["bytes"]) for f in made["files"]}
         step = made["step"]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:

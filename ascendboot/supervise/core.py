@@ -17,7 +17,6 @@ from ascendboot.supervise.memory import (
     State,
     Stop,
     Wait,
-    from_document,
 )
 from ascendboot.supervise.policy import (
     OF_JOB,
@@ -35,7 +34,7 @@ from ascendboot.supervise.policy import (
     legal_world,
     why_not_legal,
 )
-from ascendboot.value import as_json, asdict, replace
+from ascendboot.value import as_json, asdict, from_json, replace
 
 __all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]
 
@@ -60,10 +59,6 @@ def keep_members(candidates: Sequence[str], count: int, keep: Sequence[str]) -> 
     return tuple(n for n in candidates if n in chosen)
 
 
-def no_events(_event: Mapping[str, object]) -> None:
-    """Report nothing."""
-
-
 class Core(Memory, eq=False):
     """The state machine of one supervised job; it reads no clock and touches no machine.
 
@@ -73,7 +68,7 @@ class Core(Memory, eq=False):
     """
 
     pick: Pick = keep_members
-    on_event: OnEvent = no_events
+    on_event: OnEvent = lambda _event: None
 
     def __post_init__(self) -> None:
         self.nodes = self.nodes or {name: NodeState() for name in self.order}
@@ -83,11 +78,6 @@ class Core(Memory, eq=False):
         """Healthy nodes that are not members."""
         members = set(self.members)
         return tuple(name for name in self._healthy() if name not in members)
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether no further generation is launched: it has ended, or was interrupted."""
-        return self.end is not None or self.is_interrupted
 
     @property
     def due(self) -> float | None:
@@ -109,14 +99,21 @@ class Core(Memory, eq=False):
         document: Mapping[str, Any],
         *,
         pick: Pick = keep_members,
-        on_event: OnEvent = no_events,
+        on_event: OnEvent = lambda _event: None,
     ) -> Core:
-        """Continue from a state file, at the time of the last call; call `resume` next.
-
-        Raises:
-            AscendbootError: the document is not a state file of this version.
-        """
-        return cls(**asdict(from_document(document)), pick=pick, on_event=on_event)
+        """Continue from a state file, at the time of the last call; call `resume` next."""
+        if document.get("schema") != SCHEMA:
+            raise AscendbootError(
+                f"state of supervision: schema is {document.get('schema')!r}, not {SCHEMA}; "
+                "use the version of ascendboot that wrote it"
+            )
+        try:
+            memory = from_json(document, Memory)
+        except ValueError as error:
+            raise AscendbootError(
+                f"state of supervision: {error}; remove the file to start again"
+            ) from error
+        return cls(**asdict(memory), pick=pick, on_event=on_event)
 
     def begin(self, at: float) -> tuple[Action, ...]:
         """Launch the first generation on the nodes that no call has excluded."""
@@ -265,11 +262,7 @@ class Core(Memory, eq=False):
         return self._reconsider()
 
     def resize(self, at: float, count: int) -> tuple[Action, ...]:
-        """Use at most this number of nodes from the next checkpoint on.
-
-        Raises:
-            UsageError: no world of so many nodes or fewer is legal.
-        """
+        """Use at most this number of nodes from the next checkpoint on."""
         self._now(at)
         if legal_world(self.shape, count, self.devices, at_least=self.limits.min_nodes) is None:
             why = why_not_legal(self.shape, count, self.devices, self.limits.min_nodes)
@@ -498,7 +491,7 @@ class Core(Memory, eq=False):
         self.faults, self.pending = [], []
         words = f"{len(chosen)} nodes: {', '.join(chosen)}"
         self._enter(State.LAUNCHING, words, more={"nodes": list(chosen)})
-        return Launch(self.generation, chosen, self.at + delay_s, self.step)
+        return Launch(self.generation, chosen, self.at + delay_s)
 
     def _choose(self) -> tuple[str, ...] | None:
         """The nodes of the largest legal world; None: there is none.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from ascendboot.errors import AscendbootError
 from ascendboot.model.cluster import Parallel
 from ascendboot.supervise.policy import Fault, Limits, NodeState
-from ascendboot.value import Struct, Value, field, from_json
+from ascendboot.value import Struct, Value, field
 
 SCHEMA = 1
 
@@ -42,7 +40,6 @@ class Launch(Value):
     generation: int
     nodes: tuple[str, ...]
     not_before: float
-    resume_step: int | None
 
 
 class Stop(Value):
@@ -78,7 +75,6 @@ class Memory(Struct):
     shape: Parallel
     limits: Limits
     nodes: dict[str, NodeState] = field(default_factory=dict)
-    """The condition of every node."""
     at: float = 0.0
     """The latest time seen."""
     state: State = State.IDLE
@@ -112,30 +108,9 @@ class Memory(Struct):
     excused: list[str] = field(default_factory=list)
     """Nodes that went down by a common cause: used again as soon as they answer."""
     common_at: float | None = None
-    """When a common cause was last seen."""
     common_restarts: int = 0
     """Restarts by a common cause since the last checkpoint."""
     deadline: float = 0.0
     """When WAITING ends, or DIAGNOSING."""
     is_interrupted: bool = False
     end: End | None = None
-
-
-def from_document(document: Mapping[str, Any]) -> Memory:
-    """Read the contents of a state file.
-
-    Raises:
-        AscendbootError: the document is not a state file of this version.
-    """
-    found = dict(document)
-    if found.pop("schema", None) != SCHEMA:
-        raise AscendbootError(
-            f"state of supervision: schema is {document.get('schema')!r}, not {SCHEMA}; "
-            "use the version of ascendboot that wrote it"
-        )
-    try:
-        return from_json(found, Memory)
-    except ValueError as error:
-        raise AscendbootError(
-            f"state of supervision: {error}; remove the file to start again"
-        ) from error

@@ -44,16 +44,10 @@ class Level(IntEnum):
         return _TREATMENTS[self]
 
 
-_TREATMENTS: dict[Level, Treatment] = {
-    Level.NOT_HANDLE: "log",
-    Level.SUB_HEALTH: "suspect",
-    Level.PRE_SEPARATE: "suspect",
-    Level.RESTART_REQUEST: "restart",
-    Level.RESTART_BUSINESS: "restart",
-    Level.FREE_RESTART_NPU: "drop",
-    Level.RESTART_NPU: "drop",
-    Level.SEPARATE_NPU: "quarantine",
-}
+_TREATMENTS: tuple[Treatment, ...] = (
+    *("log", "suspect", "suspect", "restart", "restart", "drop", "drop", "quarantine"),
+)
+"""In the order of the levels."""
 
 
 class FaultKind(str, Enum):

@@ -89,12 +89,8 @@ class Inbox(Value):
 
 
 def carry_out(core: Core, at: float, request: Request) -> tuple[tuple[Action, ...], str]:
-    """Pass a request to the core; return what is to be done, and in words what was decided.
-
-    Raises:
-        UsageError: there is no such node, no such size, or the job ends.
-    """
-    if core.is_ending:
+    """Pass a request to the core; return what is to be done, and in words what was decided."""
+    if core.end or core.is_interrupted:
         why = core.end.words if core.end else "it was interrupted"
         raise UsageError(f"{request.verb}: the job has ended or is being ended: {why}")
     if request.verb == "resize":

@@ -72,29 +72,17 @@ class Store(Value):
             yield Writer(self)
 
     def read_state(self) -> dict[str, Any] | None:
-        """Read the state file; None if there is none.
-
-        Raises:
-            AscendbootError: the file has other contents.
-        """
+        """Read the state file; None if there is none."""
         if not self.state.exists():
             return None
         return _parsed(self.state.read_bytes(), str(self.state))
 
     def read_events(self) -> list[dict[str, Any]]:
-        """Read all complete events; a last line without its end is left out.
-
-        Raises:
-            AscendbootError: a line is not an event.
-        """
+        """Read all complete events; a last line without its end is left out."""
         return self.events_from(0)[0]
 
     def events_from(self, place: int) -> tuple[list[dict[str, Any]], int]:
-        """Read the complete events from a byte of the file on; return where the next one begins.
-
-        Raises:
-            AscendbootError: a line is not an event.
-        """
+        """Read the complete events from a byte of the file on; return where the next one begins."""
         if not self.events.exists():
             return [], place
         with self.events.open("rb") as file:

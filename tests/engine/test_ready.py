@@ -213,7 +213,7 @@ def test_a_node_that_is_gone_does_not_hide_what_the_others_lack(
 
 
 def test_every_generation_of_a_supervised_job_has_a_chief_port_of_its_own() -> None:
-    launches = [Launch(n, ("lab-2",), 0.0, None) for n in (1, 2, CHIEF_PORTS, CHIEF_PORTS + 1)]
+    launches = [Launch(n, ("lab-2",), 0.0) for n in (1, 2, CHIEF_PORTS, CHIEF_PORTS + 1)]
     parts = [part_of(TWO, applied(), launch)[0] for launch in launches]
     ports = [part.chief_port - TWO.chief_port for part in parts]
     assert ports == [0, 1, CHIEF_PORTS - 1, 0]

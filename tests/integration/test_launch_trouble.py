@@ -98,8 +98,10 @@ def test_ctrl_c_ends_a_job_whose_reader_does_not_read(cluster: LocalCluster) -> 
 
     def sink(_: bytes) -> None:
         # More is about to come than may wait: then the follower does, with its lock.
-        while sum(log.stat().st_size for log in folder.glob("rank.*.log")) < 1 << 19:
-            time.sleep(0.02)
+        seen, size = -1, 0
+        while size != seen:
+            time.sleep(1.0)
+            seen, size = size, sum(log.stat().st_size for log in folder.glob("rank.*.log"))
         interrupts.press()
         goes_on.wait(60)
 

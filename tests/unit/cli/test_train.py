@@ -262,7 +262,7 @@ def test_every_generation_has_variables_of_its_own() -> None:
         follow=cast("Any", None),
     )
     request = replace(REQUEST, rank_table=None, master_index=0)
-    own = generations._own_resources(request, Launch(2, ("a-1", "a-2"), 0.0, None))
+    own = generations._own_resources(request, Launch(2, ("a-1", "a-2"), 0.0))
     written = {file.path.name: file.content for _, file in plan(own).files}
     assert written["MASTER_INDEX"] == b"1\n"
     assert own.variables == {"ASCENDBOOT_GENERATION": "2", "ASCENDBOOT_DP": "2"}

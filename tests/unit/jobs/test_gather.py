@@ -14,7 +14,7 @@ import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.follow import Reconnector
-from ascendboot.jobs.gather import Frames, LogGatherer, Selection
+from ascendboot.jobs.gather import Frames, LogGatherer
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput
 from ascendboot.launch.plan import JobRecord
 from ascendboot.templates import script
@@ -115,12 +115,17 @@ def gatherer(
     job: JobRecord,
     transports: Any,
     folder: Path,
-    shown: Mapping[int, Selection] | None = None,
+    shown: Mapping[int, tuple[Lines, int]] | None = None,
     absent: Collection[str] = (),
 ) -> LogGatherer:
-    output, forks = RankOutput(lambda _: None), 4
     return LogGatherer(
-        job, transports, absent=absent, folder=folder, output=output, shown=shown, forks=forks
+        job=job,
+        transports=transports,
+        absent=absent,
+        folder=folder,
+        output=RankOutput(lambda _: None),
+        shown=shown or {},
+        forks=4,
     )
 
 
@@ -242,7 +247,7 @@ def test_a_copy_continues_where_a_stream_was_cut(
             shown.append(data)
             return b""
 
-    gathering = gatherer(job, {"a-1": node}, tmp_path, {0: Selection(SlowLines(b""))})
+    gathering = gatherer(job, {"a-1": node}, tmp_path, {0: (SlowLines(b""), 0)})
     follow(gathering, job)
     gathering.complete()
     gathering.close()

@@ -48,9 +48,8 @@ def test_ranks_of_these_numbers_on_these_nodes(
 @pytest.mark.parametrize(
     ("ranks", "nodes", "said"),
     [
-        ("x", None, '--rank: "x" is neither a rank nor a range such as 8-15'),
-        ("3-1", None, '--rank: "3-1" runs backwards; write 1-3'),
-        ("2-9", None, '--rank: "2-9" is not within the ranks of the job, 0 to 3'),
+        ("x", None, "--rank: [x] is not a range; write numbers such as "),
+        ("2-9", None, "--rank: the ranks of the job are 0 to 3: not 4-9"),
         (None, "a-[1-3]", '--node: there is no "a-3", only a-[1-2]'),
         (None, "a-[1", "--node: "),
     ],

@@ -10,7 +10,6 @@ from ascendboot.errors import AscendbootError
 from ascendboot.jobs.loss import (
     LOSSES_FILE,
     BadLoss,
-    LossLines,
     LossWatch,
     loss_words,
     record_loss,
@@ -123,14 +122,6 @@ def test_only_the_first_bad_loss_of_a_job_is_shown_at_once(tmp_path: Path) -> No
     assert shown == [f"job job-1: {first}", f"job job-1: {second}"]
     assert recorded_losses(tmp_path) == following.progress.losses
     assert len(following.progress.losses) == 4
-
-
-def test_of_a_flood_only_a_part_is_searched() -> None:
-    losses: list[BadLoss] = []
-    lines = LossLines(b"", LossWatch(0, "a-1"), losses.append)
-    flood, bad = b"x" * 70_000 + b"\n", b"loss nan\n"
-    assert lines.feed(flood) + lines.feed(bad) == flood + bad
-    assert losses == []
 
 
 def test_the_first_rank_is_named_and_the_others_are_listed() -> None:

@@ -69,6 +69,8 @@ class World:
         self.open: int | None = None
         """The generation launched and not yet stopped."""
         self.launches: list[Launch] = []
+        self.steps: list[int | None] = []
+        """Of the newest checkpoint, by launch."""
         self.returning: set[str] = set()
         """Nodes that answer again, where ranks of an older generation are not ended yet."""
         self.woken = 0
@@ -173,6 +175,7 @@ class World:
 
     def launch(self, launch: Launch) -> None:
         self.launches.append(launch)
+        self.steps.append(self.core.step)
         self.open = launch.generation
         wait_s = max(0.0, launch.not_before - self.clock)
         self.later(wait_s, lambda: self.start(launch), ours=True)
@@ -197,7 +200,7 @@ class World:
 
     def began_all(self, launch: Launch) -> None:
         if self.is_complete(launch.generation):
-            self.saved_step = launch.resume_step or 0
+            self.saved_step = self.core.step or 0
             self.call(lambda: self.core.launched(self.clock))
             self.follow(launch.generation)
 

@@ -78,7 +78,7 @@ NPU, LINK = FaultKind.NPU_FAULT, FaultKind.LINK_DOWN
 def test_preflight_launches_the_nodes_that_pass() -> None:
     job = Job()
     job.core.quarantine(0, "n2", "sshd does not answer")
-    assert job.core.begin(1) == (Launch(1, ("n1", "n3", "n4"), 1, None),)
+    assert job.core.begin(1) == (Launch(1, ("n1", "n3", "n4"), 1),)
     assert (job.state(), job.core.members) == (State.LAUNCHING, ("n1", "n3", "n4"))
     assert job.core.begin(2) == ()
 
@@ -101,7 +101,7 @@ def test_another_exit_code_restarts_on_the_same_nodes_after_a_pause(job: Job) ->
     only(Stop, job.fault(EXIT, 60, exit_code=1))
     assert job.core.stopped(62, ()) == (Wait(70),)
     assert job.state() is State.DIAGNOSING
-    assert job.core.tick(70) == (Launch(2, ("n1", "n2", "n3", "n4"), 75, 100),)
+    assert job.core.tick(70) == (Launch(2, ("n1", "n2", "n3", "n4"), 75),)
     assert job.core.restarts == 1
 
 
@@ -153,7 +153,7 @@ def test_it_grows_at_the_next_checkpoint_only(job: Job) -> None:
     job.core.tick(400)
     assert job.state() is State.DRAINING
     only(Stop, job.core.checkpoint(500, 77))
-    assert job.core.stopped(501, ()) == (Launch(3, ("n1", "n2", "n3", "n4"), 501, 77),)
+    assert job.core.stopped(501, ()) == (Launch(3, ("n1", "n2", "n3", "n4"), 501),)
     assert job.core.restarts == 1
 
 
@@ -201,7 +201,7 @@ def test_a_restart_level_stops_after_a_minute_on_the_same_nodes(job: Job) -> Non
     assert job.fault(NPU, 5, "n2", level=Level.RESTART_BUSINESS) == (Wait(65),)
     assert job.core.tick(64) == ()
     only(Stop, job.core.tick(65))
-    assert job.core.stopped(66, ()) == (Launch(2, NODES, 66, None),)
+    assert job.core.stopped(66, ()) == (Launch(2, NODES, 66),)
 
 
 def test_a_restart_level_that_clears_is_forgotten(job: Job) -> None:
@@ -252,7 +252,7 @@ def test_a_suspect_node_is_needed_if_jobs_start_only_from_it() -> None:
     core.fault(Fault(kind=NPU, at=5, node="n1", level=Level.PRE_SEPARATE))
     core.fault(Fault(kind=EXIT, at=10, node="n2", rank=9, exit_code=1))
     core.stopped(11, ())
-    assert core.tick(30) == (Launch(2, NODES, 35, None),)
+    assert core.tick(30) == (Launch(2, NODES, 35),)
 
 
 def test_hardware_is_the_cause_even_if_it_is_seen_later(job: Job) -> None:
@@ -394,7 +394,7 @@ def test_a_node_that_is_no_member_stops_nothing() -> None:
 
 def test_a_quarantine_by_the_operator_restarts_without_charge(job: Job) -> None:
     only(Stop, job.core.quarantine(50, "n2", "to be repaired"))
-    assert job.core.stopped(51, ()) == (Launch(2, ("n1", "n3", "n4"), 51, None),)
+    assert job.core.stopped(51, ()) == (Launch(2, ("n1", "n3", "n4"), 51),)
     assert job.core.node_up(60, "n2") == ()
     assert (job.status("n2"), job.core.restarts) == ("quarantined", 0)
     job.core.launched(60)
@@ -405,7 +405,7 @@ def test_a_quarantine_by_the_operator_restarts_without_charge(job: Job) -> None:
 def test_a_resize_shrinks_and_grows_at_checkpoints(job: Job) -> None:
     job.core.resize(10, 2)
     job.core.checkpoint(20, 1)
-    assert job.core.stopped(21, ()) == (Launch(2, ("n1", "n2"), 21, 1),)
+    assert job.core.stopped(21, ()) == (Launch(2, ("n1", "n2"), 21),)
     job.core.launched(22)
     assert job.state() is State.RUNNING
     job.core.resize(30, 4)
@@ -427,7 +427,7 @@ def test_the_state_survives_a_new_supervisor(job: Job) -> None:
     assert again.to_json() == job.core.to_json()
     stop = only(Stop, again.resume(20, alive=False))
     assert (stop.generation, stop.cause.node) == (1, "n2")
-    assert again.stopped(21, ()) == (Launch(2, ("n1", "n3", "n4"), 21, 9),)
+    assert again.stopped(21, ()) == (Launch(2, ("n1", "n3", "n4"), 21),)
 
 
 def test_a_new_supervisor_continues_or_stops_a_generation(job: Job) -> None:
@@ -435,7 +435,7 @@ def test_a_new_supervisor_continues_or_stops_a_generation(job: Job) -> None:
     assert Core.from_json(document).resume(20, alive=True) == ()
     again = Core.from_json(document)
     only(Stop, again.resume(20, alive=False))
-    assert again.stopped(21, ()) == (Launch(2, NODES, 21, None),)
+    assert again.stopped(21, ()) == (Launch(2, NODES, 21),)
     assert again.restarts == 0
 
 
@@ -490,7 +490,7 @@ def test_a_common_cause_that_stops_nothing_is_not_charged_to_a_later_failure(job
 def test_the_operator_ends_a_generation_without_charge(job: Job) -> None:
     only(Stop, job.fault(FaultKind.PREEMPTED_BY_OPERATOR, 5, words="new code"))
     assert job.fault(FaultKind.PREEMPTED_BY_OPERATOR, 6) == ()
-    assert job.core.stopped(7, ()) == (Launch(2, NODES, 7, None),)
+    assert job.core.stopped(7, ()) == (Launch(2, NODES, 7),)
     assert job.core.restarts == 0
 
 
@@ -512,7 +512,7 @@ def test_a_node_that_is_back_before_the_wait_is_used_at_once_if_it_is_needed() -
     job.fault(DOWN, 5, "n1")
     job.core.stopped(6, ["n1"])
     job.core.node_up(10, "n1")
-    assert job.core.tick(15) == (Launch(2, ("n1", "n2"), 15, None),)
+    assert job.core.tick(15) == (Launch(2, ("n1", "n2"), 15),)
     job.core.launched(20)
     job.fault(DOWN, 25, "n1")
     job.core.stopped(26, ["n1"])

@@ -252,7 +252,7 @@ SCENARIOS = {
     ),
     "the newest checkpoint is lost": Scenario(
         the_newest_checkpoint_is_lost,
-        afterwards=lambda w, _: w.launches[1].resume_step == newest_step(w) - w.every,
+        afterwards=lambda w, _: w.steps[1] == newest_step(w) - w.every,
     ),
     "ranks ignore SIGTERM": Scenario(
         ranks_that_ignore_sigterm_are_stopped, afterwards=lambda w, _: w.core.restarts <= 2
