@@ -41,7 +41,10 @@ def port_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
                 # jobs run without knowing the TLS switch; a tool without it is no obstacle
                 level: finding.Level = "warning" if (what, kind) == ("tls", "failed") else "error"
                 text = f"could not {purpose} {finding.devices(ids)}: {reason}"
-                yield finding.Finding(f"device-{what}-unknown", level, (node.name,), text)
+                is_root = node.ssh.user == "root" or node.ssh.sudo != "none"
+                is_refused = "permission" in reason and not is_root
+                remedy = "State `sudo` for the node, or log in as root" if is_refused else ""
+                yield finding.Finding(f"device-{what}-unknown", level, (node.name,), text, remedy)
         if ids := [network.device_id for network in used if network.addresses == Answered(())]:
             level = "error" if needs_ip else "warning"
             text = f"{finding.devices(ids)} {'has' if len(ids) == 1 else 'have'} no IP address"

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ascendboot.checks.finding import grouped
 from ascendboot.cli.session import NodesUnreachableError
 from ascendboot.cli.setup import addresses_of, left_nodes, nodes_set_up
 from ascendboot.cli.verbs import Call, verb
@@ -60,6 +61,7 @@ _HOSTS = "Hosts, such as atlas-[01-16] or root@192.0.2.11 root@192.0.2.12"
         "name": "The name of the cluster. Default: that of its nodes, without numbers",
         "user": "The login name, where a host states none. Default: as with ssh",
         "identity": "The private key, where a host states none. Default: as with ssh",
+        "sudo": "nopasswd, ask (for a password) or none, of users who are not root",
         "container": "The container in which ranks run, or none. Default: the only one that runs",
         "cluster-network": "The network between the nodes, such as 192.0.2.0/24",
         "output": "The file to write; - for standard output. Default: inventories/NAME.yaml",
@@ -78,6 +80,7 @@ def init(
     name: str = "",
     user: str = "",
     identity: str = "",
+    sudo: str = "",
     container: str = "",
     cluster_network: str = "",
     output: str = "",
@@ -120,6 +123,7 @@ def init(
     has_user = any("user" in host.keys for host in hosts)
     user = user or ("" if has_user else ask("Login name on the nodes; empty: as with ssh", ""))
     draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)
+    draft.choose_sudo(draft.probe(call), sudo, ask)
     cluster = draft.probe(call)
     if not no_query:
         draft.query(call, cluster, screen, accept_new=accept_new)
@@ -164,6 +168,8 @@ class _Node(Struct):
             if each.scope == "global" and ":" not in each.address
         }
         notes = [excerpt(a.message) for a in answers.values() if isinstance(a, Unanswered)]
+        if system and system.uid:
+            notes.append(f"{system.user} is not root, so setup may lack rights; --sudo gives them")
         slots = self.keys.pop("devices", None)
         if npus and npus.npus:
             self.keys["devices"] = number = len(npus.npus)
@@ -196,6 +202,16 @@ class _Draft(Struct):
             node.at = reached.address
         return cluster
 
+    def choose_sudo(self, cluster: Cluster, sudo: str, ask: Ask) -> None:
+        """State how users who are not root get its rights."""
+        users = {node.ssh.user for node in cluster.nodes if node.ssh.sudo == _NONE} - {"root"}
+        if users and not sudo:
+            shown = ", ".join(sorted(users))
+            sudo = ask(f"sudo of {shown}, one of: nopasswd, ask (for a password), none", _NONE)
+        for node, reached in zip(self.nodes, cluster.nodes, strict=True):
+            if sudo not in ("", reached.ssh.sudo) and reached.ssh.user != "root":
+                node.keys["sudo"] = sudo
+
     def query(self, call: Call, cluster: Cluster, screen: Screen, *, accept_new: bool) -> None:
         """Connect to every node once, and fill in what it answers.
 
@@ -219,7 +235,9 @@ class _Draft(Struct):
         finally:
             screen.rest()
         if not answers:
-            raise NodesUnreachableError(*map(str, ({**lost, **failed}).values()), _NOT_WRITTEN)
+            errors = grouped((e.message, name) for name, e in ({**lost, **failed}).items())
+            words = (f"{fold(names)}: {why}" for why, names in errors.items())
+            raise NodesUnreachableError(*words, _NOT_WRITTEN)
         notes: dict[str, list[str]] = {}
         for node in self.nodes:
             for note in node.take(answers[node.name]) if node.name in answers else ():

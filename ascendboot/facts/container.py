@@ -147,7 +147,9 @@ def _container(path: str, reply: str, inside: Section | None) -> system.Containe
 
 
 def _message(reply: Section) -> str:
-    words = " ".join(reply.text.split())
+    """The error message of an engine, on one line, without podman's warnings."""
+    lines = [line for line in reply.text.splitlines() if " level=warning " not in line]
+    words = " ".join(" ".join(lines).split())
     if reply.exit_code in query.ENDED_BY_TIMEOUT and not words:
         return f"no answer within {_LIMIT_S} s; {HANGS}"
     return words or f"it ended with code {reply.exit_code} and printed nothing"

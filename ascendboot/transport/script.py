@@ -75,7 +75,7 @@ def launch_line(
     """
     argv = inside.argv(*_shell(program)) if inside else _shell(program)
     if password:
-        argv = (*_shell(templates.script("sudo.sh").encode()), "sudo", *argv)
+        argv = (*_shell(_sudo_script().encode()), "sudo", *argv)
     elif password is not None:
         argv = ("env", "LC_ALL=C", "sudo", "-nH", "--", *argv)
     return f"exec {shlex.join(argv)}"
@@ -83,7 +83,11 @@ def launch_line(
 
 def sudo_head(password: str | None) -> bytes:
     """Return what stdin begins with, before the program: a password is never in an argument."""
-    return f"{templates.script('sudo.sh')}{password}\n".encode() if password else b""
+    return f"{_sudo_script()}{password}\n".encode() if password else b""
+
+
+def _sudo_script() -> str:
+    return _GUARD + templates.script("sudo.sh")
 
 
 _SUDO = {
@@ -257,14 +261,15 @@ class Reply:
                 f"the reply broke off while it ran: {seen}; was it killed, or the session ended "
                 "there? Run again"
             )
-        if sudo and "sudo" in output:
-            remedy = next((words for seen, words in _SUDO.items() if seen in output), _NO_SUDO)
-            return self._error(f"sudo refused: {first}; {remedy.format(user=user)}")
         if shell:
             return self._error(
                 f"{shell} runs the commands of the login, not bash: {start_up} replaces the shell "
                 "(exec); make it do so only in interactive shells: [[ $- != *i* ]] || exec …"
             )
+        if sudo and "sudo" in output:
+            remedy = next((words for seen, words in _SUDO.items() if seen in output), _NO_SUDO)
+            seen = first.removesuffix(".")
+            return self._error(f"sudo refused: {seen}; {remedy.format(user=user)}")
         if self.left_running:
             return self._error(
                 f"process {self.left_running} still writes into the session: {start_up} "

@@ -92,6 +92,12 @@ def test_users_who_are_not_root_work_by_sudo_without_and_with_a_password(
         login = {"user": "ops", "port": PORT, "identity": "admin", "sudo": kind}
         document["nodes"][name] |= login
     inventory = operator.inventory("sudo.yaml", document)
+    host = f"ops@{operator.lab.nodes[0].address}:{PORT}"
+    flags = ("--identity", "admin", "--accept-new", "--output", "-")
+    assert "node-1: ops is not root" in operator.call("init", host, *flags, exits=0).err
+    done = operator.call("init", host, *flags, "--sudo", "nopasswd", exits=0)
+    assert "is not root" not in done.err
+    assert "  sudo: nopasswd\n" in done.out
 
     def setup(password: str | None, exits: int) -> str:
         env = {"ASCENDBOOT_SUDO_PASSWORD": password} if password else {}

@@ -128,20 +128,22 @@ def test_a_start_up_file_that_exits_is_named(transport: SshTransport, server: Ss
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh", "dash"])
 def test_hostile_16_a_start_up_file_that_becomes_another_shell_is_named(
-    transport: SshTransport, server: Sshd, shell: str
+    transport: SshTransport, server: Sshd, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = shutil.which(shell)
     if found is None:
         missing(f"there is no {shell}")
     (server.home / ".bashrc").write_text(f"exec {shell}\n")
-    with pytest.raises(CommandError) as caught:
-        transport.run(read("echo", "x", stdin=bytes(300_000)))
     program = "fish" if shell == "fish" else str(Path(found).resolve())
-    assert str(caught.value) == (
-        f"n1: could not try it: {program} runs the commands of the login, not bash: ~/.bashrc or "
-        f"another start-up file of {USER} replaces the shell (exec); make it do so only in "
-        "interactive shells: [[ $- != *i* ]] || exec …"
-    )
+    for password in (None, "", "that sudo wants"):
+        monkeypatch.setattr(transport, "_password", password)
+        with pytest.raises(CommandError) as caught:
+            transport.run(read("echo", "x", stdin=bytes(300_000)))
+        assert str(caught.value) == (
+            f"n1: could not try it: {program} runs the commands of the login, not bash: ~/.bashrc "
+            f"or another start-up file of {USER} replaces the shell (exec); make it do so only in "
+            "interactive shells: [[ $- != *i* ]] || exec …"
+        )
 
 
 def test_a_killed_session_is_a_lost_connection(transport: SshTransport, server: Sshd) -> None:

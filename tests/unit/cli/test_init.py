@@ -88,6 +88,7 @@ def test_an_alias_of_ssh_stays_one(tmp_path: Path) -> None:
         ("init 192.0.2.1 --output .", 2, ".: is a folder; name a file with --output"),
         ("init a --cluster-network b --no-query", 2, "--cluster-network: only the nodes know it"),
         ("init 192.0.2.1 --container -x --no-query", 2, "the new inventory: defaults.container:"),
+        ("init a@192.0.2.1 --sudo x --no-query", 2, "the new inventory: defaults.sudo: "),
         ("init nowhere.invalid --no-query", 2, "nowhere.invalid: left out: its name has no IPv4"),
         ("init 127.0.0.1:1 --output -", 4, "node-1: unreachable: no sshd answers on port 1"),
     ],
@@ -128,16 +129,18 @@ def test_two_clusters_set_up_from_here_never_share_a_name(tmp_path: Path) -> Non
 
 def test_asks_at_a_terminal(tmp_path: Path) -> None:
     master, terminal = pty.openpty()
-    os.write(master, b"192.0.2.[1-2]\n\nroot\n")
+    os.write(master, b"192.0.2.[1-2]\n\nops\nask\n")
     words = ("init", "--no-query", "--output", "x.yaml")
     done = ended(MAIN, *words, cwd=tmp_path, env=without_inventory(), stdin=terminal)
-    assert done.stdout.splitlines()[:3] == [
+    assert done.stdout.splitlines()[:4] == [
         "Hosts, such as atlas-[01-16] or root@192.0.2.11 root@192.0.2.12",
         "Name of the cluster [cluster]",
         "Login name on the nodes; empty: as with ssh",
+        "sudo of ops, one of: nopasswd, ask (for a password), none [none]",
     ]
     cluster = load(tmp_path / "x.yaml")
-    assert (cluster.name, {node.ssh.user for node in cluster.nodes}) == ("cluster", {"root"})
+    assert cluster.name == "cluster"
+    assert {(node.ssh.user, node.ssh.sudo) for node in cluster.nodes} == {("ops", "ask")}
 
 
 def draft(address: str, *more: tuple[str, str], runs: str = "a b") -> _Draft:

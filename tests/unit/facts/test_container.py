@@ -16,6 +16,7 @@ from tests.here import Here
 from tests.unit.checks.well import node, value
 
 ID = "0a1b" * 16
+WARNS = "echo 'time=\"2026-01-01\" level=warning msg=no' >&2"
 ABSENT = "echo 'Error: No such container: rec-sdk' >&2; exit 1"
 DENIED = (
     "Got permission denied while trying to connect to the Docker daemon socket at "
@@ -71,8 +72,8 @@ def test_podman_is_used_if_docker_lacks_the_container(host: Host) -> None:
 
 
 def test_what_runs_is_listed_beside_a_broken_engine(host: Host) -> None:
-    host.engine("docker", inspect="exit 1", ps="echo no socket >&2; exit 1")
-    host.engine("podman", inspect="exit 1", ps="printf 'b x/y:1\\na,alias\\n'")
+    host.engine("docker", inspect="exit 1", ps=f"{WARNS}; echo no socket >&2; exit 1")
+    host.engine("podman", inspect="exit 1", ps=f"{WARNS}; printf 'b x/y:1\\na,alias\\n'")
     docker, podman = (
         answer_to(fact, host(fact.command).to(fact.command)) for fact in running_queries().values()
     )
