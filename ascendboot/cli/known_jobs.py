@@ -131,7 +131,8 @@ def look_at_jobs(
 
 def npus_of(session: Session, nodes: Iterable[str]) -> dict[str, Mapping[int, NpuUse] | str]:
     """Query the NPUs of these nodes; by node their use, or why it is not known."""
-    hosts = {name: ReadOnly(session.hosts[name]) for name in nodes if name in session.hosts}
+    connected = dict(session.hosts)  # a node that returns changes it meanwhile
+    hosts = {name: ReadOnly(connected[name]) for name in nodes if name in connected}
     answers = npu_uses(hosts, forks=session.forks)
     return {n: a.value if isinstance(a, Answered) else a.message for n, a in answers.items()}
 
@@ -197,7 +198,7 @@ class Figures:
         return replace(report, notes=(*report.notes, words))
 
     def _uses(self) -> list[NpuUse]:
-        hosts = self._session.hosts
+        hosts = dict(self._session.hosts)
         nodes = [n for n in self._devices if n in hosts and not hosts[n].has_one_session]
         answers = npus_of(self._session, nodes).items()
         uses = [(node, answer) for node, answer in answers if not isinstance(answer, str)]

@@ -24,6 +24,7 @@ from ascendboot.cli.known_jobs import (
     all_jobs,
     find_job,
     found_by,
+    known_jobs,
     look_at_jobs,
     looked_again,
     now,
@@ -145,7 +146,8 @@ def _end(call: Call, found: FoundJob, document: dict[str, Any]) -> None:
 
 
 def _end_watch(call: Call, found: FoundJob, document: dict[str, Any]) -> None:
-    code = 0 if found.goes_on else found.status.report.exit_code
+    code = document.get("supervision", {}).get("exit_code", found.status.report.exit_code)
+    code = 0 if found.goes_on else code
     if call.json:  # on one line, as the documents before it
         call.screen.text(json.dumps(document))
     replace(call, json=False).end(AscendbootError.exit_code if code is None else code, document)
@@ -280,7 +282,16 @@ def _watched(call: Call, found: FoundJob, every_s: float) -> FoundJob:
     looks, screen, next_at = _Looks(found, every_s), call.screen, 0.0
     try:
         with nullcontext() if call.json else screen.live() as live:
-            while (found := looks.found()).goes_on and (live is not None or screen.has_reader()):
+            while live is not None or screen.has_reader():
+                found = looks.found()
+                if not found.goes_on or found.errors:
+                    later, follows = _later(call, found)
+                    if later is not None:
+                        looks.over.set()
+                        looks = _Looks(later, every_s)
+                        continue
+                    if not (found.goes_on or follows):
+                        break
                 if live is not None:
                     live.show(partial(live_view, found))
                     if live.quits(_TICK_S):
@@ -295,6 +306,19 @@ def _watched(call: Call, found: FoundJob, every_s: float) -> FoundJob:
         return found if found.goes_on else looked_again(found, details=True)
     finally:
         looks.over.set()
+
+
+def _later(call: Call, found: FoundJob) -> tuple[FoundJob | None, bool]:
+    """The newer generation of a supervised job, if there is one, and whether one may follow."""
+    supervised = supervision(found.job.folder.parent)
+    if supervised is None:
+        return None, False
+    session = found.session
+    (newest,) = known_jobs(call.state, session.cluster, supervised.job_id)
+    if newest.folder == found.job.folder:
+        return None, supervised.is_followed and supervised.core.end is None
+    sides = {n: ReadOnly(side) for n, side in dict(session.transports).items()}
+    return looked_again(replace(found, job=newest, transports=sides, looks={}), details=True), True
 
 
 def live_view(found: FoundJob, width: int, height: int) -> list[str]:

@@ -6,7 +6,7 @@ import re
 import resource
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -628,14 +628,9 @@ class _Start(Value):
         ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
         screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
         screen.say(plan.script_words)
-        devices = {n: [rank.device_id for rank in plan.ranks_on(n)] for n in plan.nodes}
-        figures, at_terminal = Figures(self.session, devices), sys.stderr.isatty()
-        tell = partial(screen.error, style="dim") if at_terminal else lambda _words: None
         with on_interrupt(self.interrupts.press, screen, *promises("job")):
             try:
-                with figures.sampled(tell):
-                    report = self.follow(plan, ready.clocks, folder, Progress(), figures.counted)
-                report = figures.noted(report)
+                report = self.follow(plan, ready.clocks, folder, Progress())
                 has_failed = report.state in (JobState.FAILED, JobState.HUNG)
                 if self.interrupts.count or not has_failed:
                     return report
@@ -655,18 +650,14 @@ class _Start(Value):
                 json = self.call.json
                 raise exit_with(str(error), error.exit_code, job, json=json) from error
 
-    def follow(
-        self,
-        plan: Job,
-        clocks: NodeClocks,
-        folder: Path,
-        progress: Progress,
-        counting: Callable[[Callable[[bytes], None]], Callable[[bytes], None]] = lambda sink: sink,
-    ) -> JobReport:
+    def follow(self, plan: Job, clocks: NodeClocks, folder: Path, progress: Progress) -> JobReport:
         """Start a job, or follow a started one, until it ends; its logs go into `folder`."""
         to_stderr, screen = self.call.json, self.session.screen
         shown, coloured = Screen.raw(to_stderr=to_stderr), Screen.shows_colours(to_stderr=to_stderr)
         folded = Folded(shown, len(plan.ranks)) if self.order.fold else None
+        devices = {n: [rank.device_id for rank in plan.ranks_on(n)] for n in plan.nodes}
+        figures, at_terminal = Figures(self.session, devices), sys.stderr.isatty()
+        tell = partial(screen.error, style="dim") if at_terminal else lambda _words: None
 
         def sink(block: bytes) -> None:
             screen.rest()  # the line about the start would be in the way
@@ -679,22 +670,24 @@ class _Start(Value):
         progress.on_start = on_start
         if isinstance(plan, LaunchPlan):
             screen.working(f"job {plan.job_id} starts")
+        following = Following(
+            plan=plan,
+            transports=self.session.transports,
+            folder=folder,
+            sink=figures.counted(sink),
+            prefix=by_node(plan.nodes) if coloured and not folded else plain,
+            interrupts=self.interrupts,
+            clocks=clocks,
+            limits=TIMEOUTS if self.order.supervised else Timeouts(),
+            connect=self.session.connect_again,
+            progress=progress,
+            forks=self.session.forks,
+            hangs=replace(self.order.hangs, tell=screen.errors),
+            warn=partial(screen.error, style="yellow"),
+        )
         try:
-            return Following(
-                plan=plan,
-                transports=self.session.transports,
-                folder=folder,
-                sink=counting(sink),
-                prefix=by_node(plan.nodes) if coloured and not folded else plain,
-                interrupts=self.interrupts,
-                clocks=clocks,
-                limits=TIMEOUTS if self.order.supervised else Timeouts(),
-                connect=self.session.connect_again,
-                progress=progress,
-                forks=self.session.forks,
-                hangs=replace(self.order.hangs, tell=screen.errors),
-                warn=partial(screen.error, style="yellow"),
-            ).run()
+            with figures.sampled(tell):
+                return figures.noted(following.run())
         finally:
             screen.rest()
             if folded:

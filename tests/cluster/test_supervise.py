@@ -86,12 +86,18 @@ def end_without(operator: Operator, node: str, job: Program) -> tuple[str, str]:
 def test_a_job_survives_a_failed_rank_and_the_loss_of_its_primary(operator: Operator) -> None:
     job = operator.start("train", "generations.py", "--supervise")
     assert any("| generation 2 rank 0 of 6 from 20\n" in line for line in job.out)
+    watch = operator.start("status", "--watch", "--json", "--interval", "1s")
+    assert json.loads(next(iter(watch.out)))["job_id"].endswith(".g2")
     out, err = end_without(operator, "lab-1", job)
     assert "lab-2: rank 3 on device 1 failed first, with exit code 7" in err
     assert "lab-1: was lost in the middle of the job, with ranks 0-1" in err
     assert "generation 3: 4 ranks on 2 nodes: lab-[2-3]" in err
     assert "generation 3: resumes at step 20: /var/lib/checkpoints/step_20.pt" in err
     assert "lab-2:0 | generation 3 rank 0 of 4 from 20\n" in out
+    watched = watch.end()
+    last = json.loads(watched.out.splitlines()[-1])
+    state = (last["job_id"][-3:], last["state"], last["supervision"]["state"], watched.code)
+    assert state == (".g3", "succeeded", "DONE", 0)
     table = re.search(r"lab-2:0 \| table (\{.*\})\n", out)
     assert table is not None
     source = from_text("table", table[1])
