@@ -73,8 +73,7 @@ def differences(
     groups = grouped((value, name) for name, value in values.items())
     if len(groups) <= 1:
         return
-    ranked = sorted(groups.items(), key=lambda group: -len(group[1]))
-    (usual, most), *rest = ranked
+    (usual, most), *rest = sorted(groups.items(), key=lambda group: -len(group[1]))
     who = f"{len(most)} nodes have" if len(most) > 1 else f"{fold(most)} has"
     parts = [f"{who} {has}{usual}"]
     parts += [f"{fold(names)} {'has' if len(names) == 1 else 'have'} {v}" for v, names in rest]

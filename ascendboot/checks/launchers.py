@@ -34,7 +34,6 @@ SSH_OPTIONS: Final = {
     "UpdateHostKeys": (6, 8),
     "ed25519 keys": (6, 5),
 }
-"""The same for ssh on the primary."""
 
 
 def choose_launcher(cluster: Cluster, facts: FactsByNode) -> LauncherChoice:
@@ -177,7 +176,6 @@ def _chief(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
 
 
 _TORCH_PORT = 29500
-"""PyTorch's default MASTER_PORT."""
 _VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 
 

@@ -76,11 +76,7 @@ def doctor(
 
 
 def _places(path: Sequence[str], job: str | None) -> tuple[JobRecord | None, list[Path]]:
-    """Return the record of the job, if there is one, and the files or folders to read.
-
-    Raises:
-        UsageError: there is no such job, or neither a job nor a path is named.
-    """
+    """Return the record of the job, if there is one, and the files or folders to read."""
     places = [Path(name) for name in path]
     folder = record_folder(State.here().runs, job) if job is not None else None
     if job is not None and (folder is None or not folder.is_dir()):

@@ -55,7 +55,6 @@ class LogFile(Struct):
     first_line: int = 0
     """The number of lines of all files before it."""
     opening: str = ""
-    """Its first line."""
     started: float | None = None
     """The first time in it; times without a zone count as UTC."""
     problem: str = ""

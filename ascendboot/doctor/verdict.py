@@ -34,7 +34,6 @@ from ascendboot.value import Value, field, replace
 _UNNAMED: Final = 10_000_000
 """From here on numbers stand for processes whose rank is unknown."""
 _NUMBER: Final = re.compile(r"\b1\d{7}(?:-1\d{7})?\b")
-"""Such numbers in a text."""
 _NODE_LOG: Final = re.compile(r".{0,60}?\bkernel: |\[ *\d{1,9}\.\d{6}\] |.{0,60}?\bsystemd\[1\]: ")
 _LAUNCHER: Final = re.compile(r"(?:^|/)(?:launcher|agent\.\d{1,6})\.log$")
 _FIRST_END: Final = re.compile(
@@ -439,7 +438,6 @@ class Examined(Value):
     """One for each job that failed."""
     notes: tuple[str, ...]
     files: int
-    """How many were read."""
 
 
 def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = None) -> Examined:

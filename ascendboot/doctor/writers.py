@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from functools import cache
 from typing import Final
 
 from ascendboot.doctor.scan import Line, LogFile
@@ -61,7 +62,6 @@ _IDENTITIES: Final = (
     ),
     re.compile(r"hccl_world_group\], rank\[(?P<rank>\d{1,5})\], totalRanks\[(?P<size>\d{1,5})\]"),
 )
-"""Lines in which CANN names the rank of its process."""
 _JOB: Final = re.compile(r"[iI]dentifier\[([^\]]{1,200})\]")
 
 
@@ -98,7 +98,6 @@ class Writer(Struct):
     size: int = 0
     """Of its job, as the largest communicator shows it."""
     job: str = ""
-    """What identifies its communicator."""
     pod: str = ""
     first: list[LogLine] = field(default_factory=list)
     last: deque[LogLine] = field(default_factory=deque)
@@ -131,7 +130,6 @@ class Writers:
         self._budget = max(_LEAST, _BUDGET // max(1, len(files)))
         self._by_key: dict[tuple[str, str], Writer] = {}
         self._section: dict[int, str] = {}
-        self._names: dict[str, tuple[re.Match[str] | None, re.Match[str] | None]] = {}
 
     def add(self, line: Line) -> None:
         """Add a selected line to the process that wrote it."""
@@ -156,7 +154,7 @@ class Writers:
 
     def _writer(self, line: Line, path: str, parts: dict[str, str | None], text: str) -> Writer:
         """Return the process of a line: by its file, its prefix, or the pid in it."""
-        of_rank, plog = self._named(path)
+        of_rank, plog = _named(path)
         rank = next((parts[name] for name in _RANKS if parts.get(name)), None)
         if of_rank is not None:
             # The name of the file counts: a prefix in it may be words of the script.
@@ -185,11 +183,6 @@ class Writers:
             writer.node, writer.pod = parts.get("node") or "", parts.get("pod") or ""
         return writer
 
-    def _named(self, path: str) -> tuple[re.Match[str] | None, re.Match[str] | None]:
-        if path not in self._names:
-            self._names[path] = _OF_RANK.search(path), _PLOG.match(path)
-        return self._names[path]
-
     def all(self) -> list[Writer]:
         """Return the processes; lines without a pid belong to the only process of their file."""
         for path in {path for path, _ in self._by_key}:
@@ -204,6 +197,11 @@ class Writers:
                 writer.name = path
                 del self._by_key[path, ""]
         return list(self._by_key.values())
+
+
+@cache
+def _named(path: str) -> tuple[re.Match[str] | None, re.Match[str] | None]:
+    return _OF_RANK.search(path), _PLOG.match(path)
 
 
 def _unwrapped(text: str) -> str:

@@ -22,7 +22,6 @@ ENGINES: Final[Mapping[Engine, tuple[str, ...]]] = {
     "docker": ("docker",),
     "podman": ("podman",),
 }
-"""Engines to try, in this order, by the key of the inventory."""
 
 PROGRAMS: Final = {
     "coreutils": (

@@ -26,13 +26,11 @@ class DeviceState(Value, kw_only=True):
     """What one device reports of itself; each query has its own answer."""
 
     health: query.Answer[npu_smi.DeviceHealth] = query.NOT_QUERIED
-    """Its health with error codes."""
     link_up: query.Answer[bool] = query.NOT_QUERIED
     net_health: query.Answer[str] = query.NOT_QUERIED
     """A word of `hccn_tool.NET_HEALTH`."""
     link_history: query.Answer[hccn_tool.LinkHistory] = query.NOT_QUERIED
     packets: query.Answer[Mapping[str, int]] = query.NOT_QUERIED
-    """Counters of its network port, by the names of hccn_tool."""
     memory_errors: query.Answer[Mapping[str, int]] = query.NOT_QUERIED
     """Counts of ECC, by the names of npu-smi."""
 
@@ -70,11 +68,8 @@ def device_state_queries(
 ) -> dict[str, query.Fact[Any]]:
     """The queries `device_states` (a DeviceState by physical id) and, if wanted, `killed`.
 
-    The question `ILL` adds `words` and `uses`: the health and the use of all devices as
-    `npu-smi info` shows them.
-
-    They share one run of one script on the host side, which calls the vendor tools one after the
-    other. A question that was not reached in `within_s` seconds has no answer.
+    The question `ILL` adds `words` and `uses`: health and use of all devices as `npu-smi info`
+    shows them. A question that one script did not reach in `within_s` seconds has no answer.
     """
     words = ["killed", *questions] if with_killed else list(questions)
     command = read_script(

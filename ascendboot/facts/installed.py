@@ -80,7 +80,6 @@ class Installed(Value):
     cluster_key: str | None = None
     """Public key of the cluster, on the primary only; None: absent or unusable."""
     certificates: Mapping[str, Certificate] = field(default_factory=dict)
-    """Our certificates by path, without those that cannot be read."""
     daemon: Daemon | None = None
     """Our sshd if it runs (recorded pid and start time both match); None: it does not."""
     strays: tuple[int, ...] = ()

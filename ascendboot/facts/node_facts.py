@@ -51,7 +51,6 @@ class NodeEnvironment(Value, kw_only=True):
     single_copy: str = ""
     """Why a rank cannot copy from the memory of another; empty: it can, or this is unknown."""
     device_nodes: frozenset[str] = frozenset()
-    """Names of the NPU device nodes in /dev."""
     visible: str | None = None
     """ASCEND_VISIBLE_DEVICES of the first process, for a container's runtime; None: unset."""
     memlock_kib: int | None = None
@@ -70,7 +69,6 @@ class Confinement(Value):
     """State of SELinux and AppArmor on the host side."""
 
     enforcing: bool = False
-    """Whether SELinux enforces its policy."""
     denials: tuple[str, ...] = ()
     """The last kernel messages about denials, if our user may read them."""
 
@@ -90,7 +88,6 @@ class NodeFacts(Value, kw_only=True):
     """Answered if we can read the environment of the container's first process: ranks get it."""
     surroundings: Answer[NodeEnvironment] = NOT_QUERIED
     confinement: Answer[Confinement] = NOT_QUERIED
-    """Only for a node with a container."""
     clock: Answer[Clock] = NOT_QUERIED
     interfaces: Answer[tuple[system.Interface, ...]] = NOT_QUERIED
     npus: Answer[npu_smi.NpuMap] = NOT_QUERIED
@@ -98,7 +95,6 @@ class NodeFacts(Value, kw_only=True):
     health: Answer[Mapping[int, str]] = NOT_QUERIED
     """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
     free_memory: Answer[Mapping[int, int]] = NOT_QUERIED
-    """Free memory in MB by physical id, of devices that show theirs."""
     unknown_lines: Answer[tuple[str, ...]] = NOT_QUERIED
     """Lines that vendor tools printed around their answers, by tool."""
     stated: tuple[str, ...] = ()
@@ -315,8 +311,7 @@ def granted_devices(visible: str) -> tuple[int, ...]:
 def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     """Fills facts that the tools did not report from the inventory (`facts: stated`).
 
-    Reported facts stay: checks compare them with the inventory as usual. Only ports of NPUs
-    that setup sets count as they will be then; a step compares them with what is there.
+    Only ports of NPUs that setup sets count as they will be; a step compares what is there.
     """
     facts = _with_ports_set(node, facts)
     if cluster.facts != "stated" or not node.devices:

@@ -65,7 +65,6 @@ class NpuPort(Value):
 
     now: Mapping[str, str]
     at_boot: Mapping[str, str]
-    """The values in /etc/hccn.conf."""
 
     def wrong(self, wanted: Mapping[str, str]) -> dict[str, str]:
         """What is not as `wanted`, now or after a reboot, with the reason."""

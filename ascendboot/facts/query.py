@@ -62,7 +62,6 @@ class Fact(Value, Generic[T]):
 
 
 Queries: TypeAlias = Mapping[str, Fact[Any]]
-"""Queries by the names of their facts."""
 
 
 class Clock(Value, kw_only=True):

@@ -327,7 +327,6 @@ class Leftover(Value):
     folder: PurePosixPath
     """The folder of the job, the same on every node."""
     pids: Mapping[str, tuple[int, ...]]
-    """By node."""
 
 
 def leftovers(probes: Mapping[str, queries.NodeProbe], own_job: str = "") -> tuple[Leftover, ...]:

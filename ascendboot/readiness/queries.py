@@ -56,7 +56,6 @@ class JobRequirements(Value, kw_only=True):
     sshd_port: int | None
     """The port of the cluster's sshd, if it listens on the workload side."""
     containers: Mapping[str, str | None]
-    """By node, the container in which its ranks run."""
     devices: Mapping[str, Mapping[int, str | None]]
     """By node, the devices of the job with their IP in the rank table, if there is one."""
     linked: Mapping[str, tuple[int, ...]]
@@ -64,11 +63,9 @@ class JobRequirements(Value, kw_only=True):
     crosses_pods: bool = False
     """Whether A3 devices need their network ports: in several super pods, or by a variable."""
     data: tuple[str, ...]
-    """Paths that must be readable."""
     used: frozenset[str]
     """Packages that the job uses whatever the script imports."""
     skipped: frozenset[str]
-    """Ids of the checks that the operator skips."""
     own_job: str = ""
     """The id of the supervised job of which a generation is to start; empty: of none."""
 
@@ -125,7 +122,6 @@ def job_requirements(
 
 
 SPAWNS = ("mp.spawn(", "multiprocessing.spawn(")
-"""Calls by which a script of PyTorch starts ranks of its own."""
 VERSIONS: Final = f"PACKAGES = {PACKAGES!r}\nSPAWNS = {SPAWNS!r}\n" + script("package-versions.py")
 WORK: Final = script("readiness-work.sh")
 HOST: Final = script("readiness-host.sh", left=5, enough=20, call_s=npus.CALL_TIMEOUT_S)
@@ -142,7 +138,6 @@ class Packages(Value):
     lacks: str = ""
     """The required module that is missing; may be empty."""
     spawns: bool = False
-    """Whether the script starts ranks of its own."""
 
 
 class JobProcess(Value):
@@ -208,10 +203,8 @@ class NodeProbe(Value, kw_only=True):
     present: Answer[tuple[int, ...]] = NOT_QUERIED
     """The devices of the server; empty if unknown."""
     health: Answer[Mapping[int, str]] = NOT_QUERIED
-    """Their health as npu-smi reports it."""
     device_ips: Answer[DeviceIps] = NOT_QUERIED
     surroundings: Answer[NodeEnvironment] = NOT_QUERIED
-    """The devices in the node's container."""
     ports: Answer[DevicePorts] = NOT_QUERIED
 
     @property

@@ -69,7 +69,6 @@ class Readiness(Value, kw_only=True):
     lost: frozenset[str] = frozenset()
     """Those of them that cannot be reached any more."""
     warnings: tuple[str, ...] = ()
-    """Findings that do not stop the job."""
     leftovers: tuple[checks.Leftover, ...] = ()
     """Processes of earlier jobs; they must end before the job starts."""
     left: tuple[str, ...] = ()
@@ -78,16 +77,13 @@ class Readiness(Value, kw_only=True):
     image: Mapping[str, str]
     """What the primary's container sets of `OF_THE_IMAGE`; empty without a container."""
     devices: Mapping[str, Mapping[int, DeviceState]] = field(default_factory=dict)
-    """The devices of the job, by node, as far as they were queried."""
 
 
 class NodeReply(Value):
     """The reply of one node."""
 
     problems: tuple[str, ...]
-    """Differences from what setup left."""
     own: tuple[Installed, ...]
-    """What ascendboot has installed, by side."""
     clock: Clock
     image: Mapping[str, str]
     code: CodeTree | None

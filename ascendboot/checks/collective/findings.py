@@ -21,7 +21,6 @@ from ascendboot.model.secrets import is_secret_name, is_secret_value
 from ascendboot.value import Value, field, from_json
 
 MARK = "ascendboot-preflight "
-"""Begins a note in a rank's log."""
 PACKAGES = (
     *("torch", "torch_npu", "tensorflow", "tensorflow_cpu", "npu_bridge", "npu_device"),
     *("horovod", "mindspore", "mpi4py", "numpy"),
@@ -36,7 +35,6 @@ DOING = {
     "sum": "in the allreduce",
     "done": "at the very end",
 }
-"""What a rank was doing in each stage."""
 _STAGES = ("", *DOING)
 """The stages in their order; empty: the rank has written no note."""
 
@@ -45,7 +43,6 @@ class RankNotes(Value, kw_only=True):
     """The notes in the log of one rank."""
 
     at: str = ""
-    """The last stage that it began."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """As `meet.py` writes them; empty: it did not get so far."""
     digest: str = ""
@@ -74,9 +71,7 @@ class RankNotes(Value, kw_only=True):
 
 Notes: TypeAlias = Mapping[int, RankNotes]
 Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
-"""The facts of each rank."""
 Remark: TypeAlias = tuple[tuple[int, ...], str]
-"""Ranks, and a remark about them."""
 
 
 def read_notes(folder: Path, ranks: Iterable[int]) -> dict[int, RankNotes]:
@@ -115,7 +110,6 @@ def rank_notes(text: str) -> RankNotes:
 
 
 NEEDED = {"mpi": "mpi4py, built with the Open MPI of mpirun", "gloo": "torch with gloo"}
-"""What ranks need for each way to meet."""
 _CONNECT = "Let all ports between the nodes through, and see with check if they reach each other"
 
 
@@ -258,9 +252,8 @@ _REMEDIES = {
 def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
     """Every rank that is not where it should be, or sees something else than most others.
 
-    Ranks without notes have no part in it. What the inventory states for a node alone is compared
-    with that, and not with other nodes. `digest` is that of the plan's rank table, empty without
-    one.
+    What the inventory states for a node is compared with that, and not with other nodes. `digest`
+    is that of the plan's rank table, empty without one.
     """
     facts = {rank: own.facts for rank, own in notes.items() if own.facts}
     for id_, found in (

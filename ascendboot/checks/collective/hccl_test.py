@@ -66,7 +66,6 @@ class HcclTest(node_check.NodeCheck, kw_only=True):
     """What the tool measured so far."""
 
     rows: Sequence[tuple[int, float, str]] = ()
-    """Size, GB/s and result."""
     before: Mapping[str, float] = field(default_factory=dict)
     """The `last` and the `best` bandwidth of earlier runs of the same."""
 

@@ -38,7 +38,6 @@ class NodeCheck(Struct, kw_only=True):
 
     findings: list[Finding] = field(default_factory=list)
     rates: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    """What each rank measured of its device."""
     pairs: dict[Pair, float | str] = field(default_factory=dict)
     """GB/s of the pairs of nodes, or why they failed."""
     interrupted: bool = False

@@ -31,7 +31,6 @@ from ascendboot.transport.pool import on_each
 from ascendboot.value import Value, replace
 
 MODULES = {"mpi": "mpi4py", "gloo": "torch"}
-"""The Python module for each way in which ranks meet."""
 _GRACE_S = {"mpi": 1.0, "gloo": 3.0}
 """Ranks have nothing to save; torchrun itself takes seconds to end on a busy node."""
 
@@ -148,7 +147,6 @@ class Runner(Value, kw_only=True):
 
     transports: Mapping[str, Transport]
     folder: Path
-    """For the logs of the ranks."""
     interrupts: Interrupts
     known: Callable[[LaunchPlan], AbstractContextManager[None]]
     """Held while there may be something of the plan on the nodes."""

@@ -65,7 +65,6 @@ class Line(Value):
     text: str
     tool: str = ""
     expected: str = ""
-    """What the answer should be, for messages."""
 
     def match(self, form: re.Pattern[str] | str, expected: str = "") -> re.Match[str]:
         """The match of `form` with the line, without the white space around it."""

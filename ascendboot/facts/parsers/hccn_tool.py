@@ -317,7 +317,6 @@ class Query(Value):
 
     purpose: str
     begin: str
-    """How the lines of an answer begin."""
     expected: str
     parse: Callable[[Sequence[base.Line]], Any]
     unset: str | None = None

@@ -137,7 +137,6 @@ class NpuProcess(Value):
     """A process that uses an NPU, by its pid on the host side."""
 
     device_id: int
-    """The physical id."""
     pid: int
 
 
@@ -298,7 +297,6 @@ _OF_HEALTH = re.compile(
     "|Failed to get error information"
 )
 _MORE = re.compile(r"\s*:|Failed to get error information")
-"""Lines with more about error codes."""
 _HEALTH_VALUES = {
     "NPU ID|Chip ID": _ID.pattern,
     "Health(?: Status)?": "OK|Warning|Alarm|Critical|UNKNOWN",

@@ -220,7 +220,6 @@ def parse_kernel_ports(port_range: str, reserved: str) -> KernelPorts:
 
 
 LABELS = ("ascendboot.cluster", "ascendboot.description")
-"""The labels of containers that setup creates."""
 FORMAT = "{{.Id}} {{.State.Status}} {{.Config.Image}}" + "".join(
     f'\n{{{{index .Config.Labels "{label}"}}}}' for label in LABELS
 )
@@ -233,7 +232,6 @@ class Container(Value, kw_only=True):
     """The node's container as its engine reports it."""
 
     engine: str
-    """Absolute path of the engine's program."""
     id: str
     status: str
     """As the engine prints it: running, exited, paused …"""
