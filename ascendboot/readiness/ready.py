@@ -102,10 +102,7 @@ def check_readiness(
     skipped: Collection[str] = (),
     own_job: str = "",
 ) -> Readiness:
-    """Run all checks but the `skipped` ones on every node, in one execution each.
-
-    `own_job` is the supervised job of which a generation is to start.
-    """
+    """Run all checks but the `skipped` ones on every node, in one execution each."""
     has_place = cluster.code_path is not None and not names_file_here(script)
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
     job = replace(queries.job_requirements(cluster, record, path, skipped), own_job=own_job)
@@ -130,9 +127,9 @@ def check_readiness(
     found += checks.topology_findings(cluster, probes, text)
     made = checks.readiness_findings(job, probes, checks.imported_by(text), found)
     errors = [each for each in made if each.level == "error" and each.id != "leftovers"]
-    failures = grouped((error.message, name) for name, error in failed.items())
-    unready = {name: _words(each) for each in errors for name in each.nodes}
-    unready |= {name: error.message for name, error in failed.items()}
+    silent = {name: error.message for name, error in failed.items()}
+    failures = grouped((why, name) for name, why in silent.items())
+    unready = {name: _words(each) for each in errors for name in each.nodes} | silent
     return Readiness(
         script=path or PurePosixPath(Path(script).name),
         is_copied=is_copied,
