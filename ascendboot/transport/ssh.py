@@ -32,6 +32,7 @@ T = TypeVar("T")
 _TRIES = 8
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.6
+_NO_JUMP = "could not use the jump host "
 
 
 class JumpHosts:
@@ -148,8 +149,10 @@ class SshOpener:
         try:
             gate = self._jumps.take(key, lambda: self._open(jump, (*behind, node.name)))
         except UnreachableError as error:
-            message = f"could not use the jump host {jump.name}: {error.message}"
-            raise UnreachableError(node.name, message) from error
+            # It may be behind another one, which is named then, once.
+            message = error.message.removeprefix(_NO_JUMP)
+            named = "" if message != error.message else f"{jump.name}: "
+            raise UnreachableError(node.name, f"{_NO_JUMP}{named}{message}") from error
         try:
             channel = gate.forward_to(node, self._timeout_s)
         except UnreachableError:
@@ -230,7 +233,7 @@ def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ())
     if text in (*behind, node.name):
         raise UnreachableError(
             node.name,
-            f'could not use the jump host "{text}": it is reached through {node.name} itself; '
+            f'{_NO_JUMP}"{text}": it is reached through {node.name} itself; '
             "correct `jump` in the inventory",
         )
     if text in nodes:

@@ -38,6 +38,14 @@ def test_row_05_a_jump_host_leads_to_the_node_and_is_shared(bench: Bench) -> Non
     assert connections_seen(jump) == before + 2
 
 
+def test_of_several_jump_hosts_the_broken_one_is_named_once(bench: Bench) -> None:
+    near, server = bench.server(), bench.server()
+    far = f"{USER}@127.0.0.1:{free_port()}"
+    node = bench.node(server, jump=f"{far},{USER}@127.0.0.1:{near.port}")
+    words = f"n1: could not use the jump host {far}: unreachable: no sshd answers on port "
+    assert str(refusal(bench, node)).startswith(words)
+
+
 def test_another_node_can_be_the_jump_host(bench: Bench) -> None:
     gate, server = bench.server(), bench.server()
     nodes = [bench.node(gate, "gate"), bench.node(server, "n1", jump="gate")]
