@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeVar, cast
 
@@ -35,7 +36,7 @@ from ascendboot.model.names import counted, fold
 from ascendboot.readiness.ready import script_arguments
 from ascendboot.state import State
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result, Transport, amount, write_script
+from ascendboot.transport.api import Command, Effect, amount, write_script
 from ascendboot.transport.connection import lost
 from ascendboot.transport.login_session import Pipe, SshTransport
 from ascendboot.transport.pool import results_and_errors
@@ -97,8 +98,12 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
         results, errors = _on_each(
             session, chosen, lambda _node, side: side.run(command).checked(), host=host
         )
-    answers: dict[str, Result | NodeError] = {**results, **errors}
-    alike = grouped((_words(answers[node.name]), node.name) for node in chosen)
+    answers = {
+        name: (r.exit_code, r.text, r.stderr.decode(errors="replace"), "")
+        for name, r in results.items()
+    }
+    answers |= {name: (error.exit_code, "", "", error.message) for name, error in errors.items()}
+    alike = grouped((answers[node.name], node.name) for node in chosen)
     for (code, out, err, problem), names in sorted(alike.items(), key=lambda item: len(item[1])):
         if problem:
             call.screen.error(f"{fold(names)}: {problem}")
@@ -106,29 +111,23 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
         call.screen.say(f"{fold(names)}{f': exit code {code}' if code else ''}", "bold")
         for line in (*out.splitlines(), *err.splitlines()):
             call.screen.say(f"  {line}")
-    is_over = [n for n, r in results.items() if r.exit_code in ENDED_BY_TIMEOUT]
-    if late := [name for name in is_over if results[name].duration_s >= limit_s]:
+    late = [
+        n for n, r in results.items() if r.exit_code in ENDED_BY_TIMEOUT and r.duration_s >= limit_s
+    ]
+    if late:
         words = f"no end after {timeout} (--timeout); its processes were ended"
         call.screen.error(f"{fold(late)}: {words}")
-    is_lost = any(isinstance(answer, UnreachableError) for answer in answers.values())
+    is_lost = any(isinstance(error, UnreachableError) for error in errors.values())
     code = UnreachableError.exit_code if is_lost else max(code for code, *_ in alike)
-    keys = ("exit_code", "stdout", "stderr")
     rows = [
-        {"node": n, **dict(zip(keys, _words(a), strict=False)), "problem": str(errors.get(n, ""))}
-        for n, a in answers.items()
+        {"node": n, "exit_code": c, "stdout": out, "stderr": err, "problem": str(errors.get(n, ""))}
+        for n, (c, out, err, _) in answers.items()
     ]
     call.end(code, {"exit_code": code, "nodes": rows})
 
 
-def _words(answer: Result | NodeError) -> tuple[int, str, str, str]:
-    """Exit code, standard output and error of a command, and why there are none."""
-    if isinstance(answer, NodeError):
-        return answer.exit_code, "", "", answer.message
-    return answer.exit_code, answer.text, answer.stderr.decode(errors="replace"), ""
-
-
 def _on_each(
-    session: Session, nodes: Sequence[Node], work: Callable[[Node, Transport], R], *, host: bool
+    session: Session, nodes: Sequence[Node], work: Callable[[Node, SshTransport], R], *, host: bool
 ) -> tuple[dict[str, R], dict[str, NodeError]]:
     """Connect to nodes, on the side where ranks run or on the server; results and errors.
 
@@ -138,7 +137,7 @@ def _on_each(
     done: list[str] = []
 
     def noted(node: Node) -> R:
-        result = work(node, sides[node.name])
+        result = work(node, cast("SshTransport", sides[node.name]))
         done.append(node.name)
         return result
 
@@ -190,7 +189,7 @@ def shell(call: Call, *, node: str, host: bool = False, container: bool = False)
         ended, errors = _on_each(session, [chosen], lambda _node, side: side, host=host)
         for error in errors.values():
             raise error
-        code = cast("SshTransport", ended[chosen.name]).terminal()
+        code = ended[chosen.name].terminal()
     if code:
         raise Exit(code=code)
 
@@ -231,14 +230,13 @@ def copy(
     sizes = [each.stat().st_size for each in paths if each.is_file() and not each.is_symlink()]
     chosen = cluster.chosen(nodes)
     name, moved = Path(os.path.abspath(path)).name, _Moved(call, sum(sizes) * len(chosen))  # noqa: PTH100 - resolve() follows the link
-    words = (dest, name)
-    command = write_script(script("copy-receive.sh"), *words, purpose=f"copy {source} to {dest}")
-
-    def send(_node: Node, side: Transport) -> str:
-        return _send(cast("SshTransport", side), command, paths, sum(sizes), moved)
-
+    purpose = f"copy {source} to {dest}"
+    command = write_script(script("copy-receive.sh"), dest, name, purpose=purpose)
     with call.session("copy", cluster, reads=True) as session:
-        places, errors = _on_each(session, chosen, send, host=host)
+        places, errors = _on_each(
+            *(session, chosen, lambda _node, side: _send(side, command, paths, sum(sizes), moved)),
+            host=host,
+        )
     what = f"{counted(len(sizes), 'file')}, {_size(sum(sizes))}"
     _end(call, chosen, {n: (place, f"{place}: {what}") for n, place in places.items()}, errors)
 
@@ -291,28 +289,26 @@ def fetch(
         effect=Effect.READ,
     )
 
-    def receive(node: Node, side: Transport) -> tuple[str, str]:
+    def receive(node: Node, side: SshTransport) -> tuple[str, str]:
         place = places[node.name]
-        words = _receive(cast("SshTransport", side), command, place, Path(part, node.name), moved)
+        words = _receive(side, command, place, Path(part, node.name), moved)
         return str(place), f"{Path(folder, 'NODE', path.name)}: {words}"
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _end_at)
+            signal.signal(number, lambda number, _frame: sys.exit(128 + number))  # as of a shell
     # Here, because Ctrl-C ends the threads of the nodes where they are.
     halves = tempfile.TemporaryDirectory(
         prefix=".ascendboot-", dir=folder, ignore_cleanup_errors=True
     )
-    with halves as part, call.session("fetch", cluster, reads=True) as session:
-        found, errors = _on_each(session, chosen, receive, host=host)
-    for name in errors:
-        if not any(places[name].parent.iterdir()):
-            places[name].parent.rmdir()
+    try:
+        with halves as part, call.session("fetch", cluster, reads=True) as session:
+            found, errors = _on_each(session, chosen, receive, host=host)
+    finally:
+        for place in places.values():
+            with suppress(OSError):  # it is not empty
+                place.parent.rmdir()
     _end(call, chosen, found, errors)
-
-
-def _end_at(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)  # as of a shell; what is half fetched is removed
 
 
 def _check_path(what: str, path: str) -> None:

@@ -13,16 +13,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ascendboot.errors import AscendbootError
-from ascendboot.model.files import (
-    DAY_S,
-    HOST_CA,
-    START_SLACK_S,
-    USER_CA,
-    VALID_DAYS,
-    Authority,
-    Claims,
-    fingerprint,
-)
+from ascendboot.model import files
+from ascendboot.model.files import HOST_CA, USER_CA, Authority, Claims, fingerprint
 from ascendboot.value import Value, replace
 
 _PEM, _OPENSSH = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
@@ -147,8 +139,8 @@ def _sign(keys: dict[str, Ed25519PrivateKey], claims: Claims, public_key: str) -
         .type(kinds.HOST if claims.kind == "host" else kinds.USER)
         .key_id(claims.key_id.encode())
         .valid_principals([principal.encode() for principal in claims.principals])
-        .valid_after(int(now - START_SLACK_S))
-        .valid_before(int(now + VALID_DAYS * DAY_S))
+        .valid_after(int(now - files.START_SLACK_S))
+        .valid_before(int(now + files.VALID_DAYS * files.DAY_S))
     )
     for name, _, value in (option.partition(" ") for option in claims.options):
         builder = builder.add_critical_option(name.encode(), value.encode())

@@ -7,10 +7,10 @@ import pytest
 from ascendboot.facts.installed import _certificate
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.query import NOT_QUERIED, Answered
+from ascendboot.model import files
 from ascendboot.model.cluster import Trust
 from ascendboot.model.files import Control
 from ascendboot.model.report import Outcome
-from ascendboot.setup import ca
 from ascendboot.value import replace
 from tests.engine.simulated import (
     BASE,
@@ -112,9 +112,9 @@ def test_a_node_that_is_left_out_may_be_down_if_it_was_set_up(trust: Trust) -> N
             "warning: lab-3: was not compared, and counts as the last setup left it: no answer. "
             "Run setup again when it is back."
         )
-    for node, files in zip(cluster.nodes, whole, strict=True):
-        assert node.transport.files.keys() == files.keys()
-        same = {path: file for path, file in files.items() if "/resources/" in path}
+    for node, were in zip(cluster.nodes, whole, strict=True):
+        assert node.transport.files.keys() == were.keys()
+        same = {path: file for path, file in were.items() if "/resources/" in path}
         assert same.items() <= node.transport.files.items()
     for node in cluster.nodes[1:] if trust == "pinned" else ():
         assert node.keys["sshd/host_key"] in cluster.nodes[0].text("trust/known_hosts")
@@ -198,7 +198,7 @@ def test_adding_a_node_changes_nothing_of_the_others_trust() -> None:
 def test_a_certificate_that_expires_soon_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, path = Simulation.of(2, trust="ca"), "sshd/host_key-cert.pub"
     with monkeypatch.context() as patch:
-        patch.setattr(ca, "VALID_DAYS", 99.5)
+        patch.setattr(files, "VALID_DAYS", 99.5)
         cluster.walk()
     assert ("lab-2", path, f"{path} expires in 99 days") in rows(cluster.walk())
     assert rows(cluster.walk()) == []
