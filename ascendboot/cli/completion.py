@@ -157,7 +157,7 @@ def candidates(words: Sequence[str]) -> list[str]:
         long = [f"--{name}" for name in (*outline.flags, "help")]
         return [name for name in long if name.startswith(word)]
     name = flags.get(flag) or waits or (bare[0] if bare else "")
-    listed, comma, start = start.rpartition(",") if name == "nodes" else ("", "", start)
+    listed, comma, start = start.rpartition(",") if name in ("node", "nodes") else ("", "", start)
     with suppress(AscendbootError, OSError, ValueError, TypeError, LookupError, yaml.YAMLError):
         known_here = islice(_values(name, before[0], given), MOST)
         # A shell inserts it as it is, and a file in this folder may be another user's.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ascendboot.lab.host import LabError, become_root
 from ascendboot.lab.node import DEMO, NAME, hindrance
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
-from ascendboot.model.names import fold
+from ascendboot.model.names import fold, names_among
 from ascendboot.state import State
 from ascendboot.value import as_json, replace
 
@@ -200,7 +201,7 @@ def shell(_: Call, *, node: str, container: bool = False, lab: str | None = None
 
 @verb(
     help={
-        "node": "The node, for example lab-1",
+        "node": "The nodes, for example lab-[2-3]",
         "kind": f"The fault: {', '.join(faults.KINDS)}",
         "device": f"The NPU, for {', '.join(faults.OF_A_DEVICE)}; default: all of the node",
         "times": "For busy: refuse only this many calls; default: all. For "
@@ -224,7 +225,7 @@ def fault(
     undo: bool = False,
     lab: str | None = None,
 ) -> None:
-    """Cause a fault on a node, or remove it with --undo.
+    """Cause a fault on nodes, or remove it with --undo.
 
     node-down: it loses power. link-down: an NPU's network port is off.
     npu-missing: an NPU is gone. npu-alarm: npu-smi reports an alarm. tls: an
@@ -256,13 +257,12 @@ def fault(
     }
     become_root()
     running = _running(lab)
-    if undo:
-        fault = running.undo(node, kind, device=numbers.get("device"))
-    else:
-        fault = running.fault(node, kind, **numbers)
+    names = names_among("lab.fault", node, [each.name for each in running.nodes])
+    change = partial(running.undo, device=numbers.get("device")) if undo else running.fault
+    fault, *_ = [change(each, kind, **({} if undo else numbers)) for each in names]
     note, words = None if undo else faults.note(fault), as_json(fault)
-    reply = {"lab": running.lab_id, "node": node, **words, "undone": undo, "note": note}
-    where = node if fault.device is None else f"{node} device {fault.device}"
+    reply = {"lab": running.lab_id, "node": fold(names), **words, "undone": undo, "note": note}
+    where = fold(names) if fault.device is None else f"{fold(names)} device {fault.device}"
     what = f"no more {kind}" if undo else _fault_words(words | {"device": None})
     _end(call, reply, [f"{where}: {what}", *filter(None, [note])])
 

@@ -12,51 +12,60 @@ from ascendboot.cli.known_jobs import SUPERVISE_FOLDER, now, recorded, supervise
 from ascendboot.cli.verbs import ANSWER_HELP, Call, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.model.names import names_among
 from ascendboot.supervise.core import ENDED, Core
 from ascendboot.supervise.history import event_line
 from ascendboot.supervise.requests import Answer, Request, carry_out
 from ascendboot.supervise.store import Store, SupervisedError, Writer
-from ascendboot.value import Value
+from ascendboot.value import Value, replace
 
 ANSWER_S: Final = 60.0
 """`train` answers between two queries of the nodes, which may take seconds each."""
 _TAKEN_S: Final = 10.0
 """For the answer to a request that was taken."""
 _PAUSE_S: Final = 0.5
-_NODE_HELP: Final = "The node, by its name in the inventory"
 _HELP: Final = {
     "job": "The id of a supervised job. Default: the one that runs, otherwise the last one",
     "json": ANSWER_HELP,
 }
 
+_NODES_HELP: Final = {
+    "node": "The nodes, as atlas-[3-4] or @group",
+    "inventory": "The inventory that has the groups. Default: as for other verbs",
+    **_HELP,
+}
 
-@verb(help={"node": _NODE_HELP, "reason": "Why; stands in the events and in status", **_HELP})
+
+@verb(
+    shared=("inventory", "json"),
+    help={"reason": "Why; stands in the events and in status", **_NODES_HELP},
+)
 def quarantine(call: Call, *, node: str, job: str = "", reason: str = "by the operator") -> None:
-    """Keep a node out of a supervised job until `release`.
+    """Keep nodes out of a supervised job until `release`.
 
-    Other jobs use the node as before. If the running generation uses the node,
+    Other jobs use them as before. If the running generation uses one of them,
     it ends, and the next one starts on other nodes. This is no restart for
     --max-restarts.
 
     Examples:
-      invoke quarantine atlas-3
+      invoke quarantine atlas-[3-4]
       invoke quarantine atlas-3 --reason "fan 2 is loud"
 
     Exit codes: 0 done, 1 train did not answer, 2 no such job or node, or the
     job has ended.
     """
     shown = "".join(c if c.isprintable() else " " for c in reason)[:200]
-    _request(call, job, Request(verb="quarantine", node=node, reason=shown))
+    _request(call, job, Request(verb="quarantine", reason=shown), node)
 
 
-@verb(help={"node": _NODE_HELP, **_HELP})
+@verb(shared=("inventory", "json"), help=_NODES_HELP)
 def release(call: Call, *, node: str, job: str = "") -> None:
-    """Let a supervised job use a node again at once, whatever was seen of it.
+    """Let a supervised job use nodes again at once, whatever was seen of them.
 
-    A running job takes it in after its next checkpoint, if more nodes are of
+    A running job takes them in after its next checkpoint, if more nodes are of
     use, without `checkpoint` in the inventory at its next restart. A job that
     waits for nodes starts at once. If checkpoints are on local disks, first
-    copy the newest one to the node, or the job begins at an older step.
+    copy the newest one to these nodes, or the job begins at an older step.
 
     Examples:
       invoke release atlas-3
@@ -65,7 +74,7 @@ def release(call: Call, *, node: str, job: str = "") -> None:
     Exit codes: 0 done, 1 train did not answer, 2 no such job or node, or the
     job has ended.
     """
-    _request(call, job, Request(verb="release", node=node))
+    _request(call, job, Request(verb="release"), node)
 
 
 @verb(help={"count": "The largest number of nodes", **_HELP})
@@ -120,9 +129,15 @@ def events(call: Call, *, job: str = "", follow: bool = False) -> None:
         time.sleep(_PAUSE_S)
 
 
-def _request(call: Call, job: str, request: Request) -> None:
+def _request(call: Call, job: str, request: Request, nodes: str | None = None) -> None:
     run = supervised_run(call.state, job)
-    answer = Ask(Store(run.folder / SUPERVISE_FOLDER), run.run_id, call.screen)(request)
+    store = Store(run.folder / SUPERVISE_FOLDER)
+    if nodes is not None:
+        known = (store.read_state() or {}).get("order", ())
+        groups = call.cluster().groups if "@" in nodes.replace("@*", "") else {}
+        of_job = {name: [n for n in names if n in known] for name, names in groups.items()}
+        request = replace(request, nodes=names_among(request.verb, nodes, known, of_job))
+    answer = Ask(store, run.run_id, call.screen)(request)
     if answer.is_refused:
         raise UsageError(f"{run.run_id}: {answer.words}")
     for line in answer.words.splitlines():

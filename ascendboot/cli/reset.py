@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -33,8 +33,8 @@ _HELP = {
 
 @cluster_verb(
     help={
-        "node": "Reset only this node, also one that was removed from the inventory",
-        "forget": "With --node: do not connect to the node, only replace the keys of the others",
+        "node": "Reset only these nodes, as atlas-[1-4] or @group, also removed ones",
+        "forget": "With --node: do not connect to them, only replace the keys of the others",
         "npu-network": "Also set the network of the NPUs as it was before setup",
         **_HELP,
     }
@@ -57,9 +57,9 @@ def reset(
     --npu-network restores the NPUs' network. Refused while a job runs.
 
     Nodes that were removed from the inventory are reset, too. --node resets
-    only one node. If it was removed from the inventory, the other nodes then
-    get new keys, so that neither side can log in to the other. If it is still
-    in the inventory, the next setup sets it up again.
+    only some nodes. If they were removed from the inventory, the others then
+    get new keys, so that neither side can log in to the other. If they are
+    still in the inventory, the next setup sets them up again.
 
     Examples:
       invoke reset --plan          preview; changes nothing
@@ -76,9 +76,9 @@ def reset(
 @cluster_verb(
     positional=["node"],
     help={
-        "node": "The node, in the inventory or removed from it",
-        "forget": "Do not connect to the node, only replace the keys of the others",
-        "npu-network": "Also set the network of its NPUs as it was before setup",
+        "node": "The nodes, as atlas-[3-4] or @group, in the inventory or removed from it",
+        "forget": "Do not connect to the nodes, only replace the keys of the others",
+        "npu-network": "Also set the network of their NPUs as it was before setup",
         **_HELP,
     },
 )
@@ -92,16 +92,17 @@ def remove(
     yes: bool = False,
     break_lock: bool = False,
 ) -> None:
-    """Remove a node from the cluster: reset it, and give the others new keys.
+    """Remove nodes from the cluster: reset them, and give the others new keys.
 
-    Then neither side can log in to the other. If the node is unreachable, the
-    others get new keys all the same; setup and check name the node until
-    remove reaches it, or until --forget. The inventory stays as it is: remove
-    the node from it, before or after.
+    Then neither side can log in to the other. Unreachable nodes do not stop
+    this: the others are reset or get new keys; setup and check name the lost
+    ones until remove reaches them, or until --forget. The inventory stays as
+    it is: remove the nodes from it, before or after.
 
     Examples:
-      invoke remove atlas-3 --plan    preview; changes nothing
-      invoke remove atlas-3 --forget  the server is gone for good
+      invoke remove atlas-3 --plan        preview; changes nothing
+      invoke remove atlas-[3-4],atlas-7
+      invoke remove atlas-3 --forget      the server is gone for good
 
     Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong
     usage, 4 a node is unreachable, 130 interrupted.
@@ -124,7 +125,10 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
     left, removes = left_nodes(state, cluster), verb == "remove"
     gone = {each.name for each in left}
     target = _target(verb, cluster, left, node, forget=forget)
-    rest = _without(call.cluster(with_own_table=True), node) if removes or node in gone else None
+    chosen = fold(each.name for each in target.nodes)
+    away = [each.name for each in target.nodes if node and (removes or each.name in gone)]
+    known = state.recall(cluster.name, "nodes") or {}
+    rest = _without(call.cluster(with_own_table=True), away, known) if away else None
     run = state.new_run(verb, hidden=cluster.secrets)
     agreed = partial(_agreed, verb, screen, yes=flags.yes, can_ask=not call.json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
@@ -137,78 +141,96 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
         # A jump host may be another removed node.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
-            report = _reset(session, target, here, agreed, flags)
+            report = _reset(session, target, here, agreed, flags, skips_lost=removes)
     elif not flags.plan:
-        agreed(f"Forget {node} without removing its files, and replace the keys?", ())
-    is_lost, done = report.count(Outcome.UNREACHABLE) > 0, "nothing was changed"
-    if rest and not report.interrupted and (report.exit_code == 0 or (removes and is_lost)):
+        agreed(f"Forget {chosen} without removing anything there, and replace the keys?", ())
+    lost = [each.node for each in report.results if each.outcome is Outcome.UNREACHABLE]
+    reset = {each.node for each in report.results if each.phase == "reset"} - {*lost}
+    kept = {*()} if forget else {*away} - reset
+    done, is_refused = "nothing was changed", report.count(Outcome.FAILED, Outcome.BLOCKED) > 0
+    if rest and not report.interrupted and not is_refused and (removes or not lost):
         others = fold(each.name for each in rest.nodes)
         if flags.plan:
-            screen.say(f"Then {others} would get new keys, and no longer accept those of {node}")
+            screen.say(f"Then {others} would get new keys, and no longer accept those of {chosen}")
         else:
-            if is_lost:
-                agreed(f"{node} is unreachable. Replace the keys of {others} all the same?", ())
+            if lost and not report.count(Outcome.CHANGED):
+                agreed(
+                    f"No answer from {fold(lost)}. Replace the keys of {others} all the same?", ()
+                )
             with opened(rest) as session:
-                report = _distrust(session, path, node, report, flags)
+                report = _distrust(session, path, {*away} - kept, report, flags)
             if not report.count(Outcome.FAILED, Outcome.BLOCKED):
-                done = f"all is still on it, but {others} no longer accept its keys"
-            if node not in gone:
-                screen.say(f"Next: remove {node} from {cluster.source}, or setup includes it again")
-    if is_lost and node:
-        again = f"{verb} {'' if removes else '--node '}{node}"
+                done = f"all is still there, but {others} no longer accept keys from there"
+            if listed := {*away} - gone:
+                words = f"remove {fold(listed)} from {cluster.source}, or setup includes"
+                screen.say(f"Next: {words} {'it' if len(listed) == 1 else 'them'} again")
+    elif away and is_refused:
+        screen.error(f"The other nodes keep their keys: put the above right, then {verb} again")
+    if lost and node:
+        names = fold(kept) if removes else chosen
+        again = f"remove {names}" if removes else f"reset --node {names}"
         screen.error(
-            f"{node}: unreachable: {done}; when it is back: {again}; if the server is gone for "
-            f"good: remove {node} --forget"
+            f"{names}: not reset: {done}; when {fold(lost)} is back: {again}; if it is gone for "
+            f"good: remove {fold(lost)} --forget"
         )
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=flags.plan)
     call.end(report.exit_code, report.to_json())
 
 
-def _without(cluster: Cluster, name: str | None) -> Cluster:
-    """The cluster of the other nodes.
+def _without(cluster: Cluster, away: Sequence[str], known: Collection[str]) -> Cluster:
+    """The cluster of the other nodes that are set up, as far as that is known.
 
     Raises:
         UsageError: there can be none.
     """
-    if name not in {node.name for node in cluster.nodes}:
-        return cluster
-    if name == cluster.primary_name or cluster.own_table:
-        why = "it is the primary, which logs in to the others: state another `primary`"
-        if name != cluster.primary_name:
-            why = "resources.file has its devices: remove it from the table and the inventory"
+    names = [node.name for node in cluster.nodes if node.name in away]
+    if cluster.primary_name in names or (names and cluster.own_table):
+        shown, why = (
+            cluster.primary_name,
+            ("it is the primary, which logs in to the others: state another `primary`"),
+        )
+        if shown not in names:
+            shown = fold(names)
+            why = "resources.file has devices of it: remove them from the table and the inventory"
         raise UsageError(
-            f"remove: could not remove {name}: {why} and run setup; reset --node {name} only "
+            f"remove: could not remove {shown}: {why} and run setup; reset --node {shown} only "
             "takes back what is on it"
         )
-    nodes = tuple(node for node in cluster.nodes if node.name != name)
-    return replace(cluster, nodes=nodes, standby=tuple(n for n in cluster.standby if n != name))
+    if cluster.primary_name in known and not cluster.own_table:
+        names += [node.name for node in cluster.nodes if node.name not in known]
+    nodes = tuple(node for node in cluster.nodes if node.name not in names)
+    standby = tuple(name for name in cluster.standby if name not in names)
+    return replace(cluster, nodes=nodes, standby=standby)
 
 
 def _target(
-    verb: str, cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool
+    verb: str, cluster: Cluster, left: Sequence[Node], text: str | None, *, forget: bool
 ) -> Cluster:
-    """Select the nodes to reset: all of the inventory and removed ones, or one.
+    """Select the nodes to reset: all of the inventory and removed ones, or these.
 
     Raises:
         UsageError: there is no such node, or it cannot be forgotten.
     """
     cluster = replace(cluster, own_table=None, nodes=(*cluster.nodes, *left))
-    if forget and verb == "reset" and name not in {node.name for node in left}:
+    flag = "remove" if verb == "remove" else "reset: --node"
+    names = {node.name for node in cluster.chosen(text, flag)}
+    gone = {node.name for node in left}
+    if verb == "reset" and text and names & gone and names - gone:
         raise UsageError(
-            f"reset: could not forget {name or 'a node'}: --forget is for a node that left the "
+            f"{flag}: {fold(names & gone)} left the inventory, {fold(names - gone)} did not: "
+            "reset one after the other, because the former is followed by new keys of the others"
+        )
+    if forget and verb == "reset" and not (text and names <= gone):
+        raise UsageError(
+            f"reset: could not forget {text or 'a node'}: --forget is for a node that left the "
             f"inventory; these did: {', '.join(node.name for node in left) or 'none'}; name one "
             "of them with --node"
         )
-    if name is None:
+    if text is None:
         return cluster
-    nodes = tuple(node for node in cluster.nodes if node.name == name)
-    if not nodes:
-        raise UsageError(
-            f"{verb}: could not {verb} {name}: {cluster.source} has no such node, and none of "
-            f"this name was set up from here; known are {fold([n.name for n in cluster.nodes])}"
-        )
-    return replace(cluster, nodes=nodes, primary_name=name)
+    nodes = tuple(node for node in cluster.nodes if node.name in names)
+    return replace(cluster, nodes=nodes, primary_name=nodes[0].name)
 
 
 def _reset(
@@ -217,6 +239,8 @@ def _reset(
     here: Sequence[Path],
     agreed: Callable[[str, Sequence[str]], None],
     flags: _Flags,
+    *,
+    skips_lost: bool,
 ) -> Report:
     """Find what setup left, and show it or remove it."""
     interrupted = threading.Event()
@@ -228,6 +252,7 @@ def _reset(
         locks=locks_of(session, breaks=flags.break_lock),
         former=session.former,
         restores=flags.npu_network,
+        skips_lost=skips_lost,
     )
     with guarded():
         found = walk.look(session.connect_hosts_to_look) and not interrupted.is_set()
@@ -244,18 +269,17 @@ def _reset(
 
 
 def _distrust(
-    session: Session, path: Path, left: str | None, report: Report, flags: _Flags
+    session: Session, path: Path, left: Collection[str], report: Report, flags: _Flags
 ) -> Report:
-    """Replace the keys of the remaining nodes, then forget the removed node."""
+    """Replace the keys of the remaining nodes, then forget those that were reset."""
     rekeyed = walk_setup(
         session, planning=False, inventory=path, break_lock=flags.break_lock, rekeys=True
     )
-    report = replace(rekeyed, results=(*report.results, *rekeyed.results))
-    if report.exit_code == 0:
+    if rekeyed.exit_code == 0:
         state, cluster = session.state, session.cluster.name
         known = state.recall(cluster, "nodes") or {}
-        state.remember(cluster, "nodes", {n: r for n, r in known.items() if n != left})
-    return report
+        state.remember(cluster, "nodes", {n: r for n, r in known.items() if n not in left})
+    return replace(rekeyed, results=(*report.results, *rekeyed.results))
 
 
 def _agreed(

@@ -147,8 +147,8 @@ class Session(Struct, dict=True):
 
         def opened(node: Node) -> HostSide:
             transport = self._opener(node)
-            if self.fence is not None and node == self.cluster.primary:
-                self.fence.held_by(transport)
+            if self.fence is not None:
+                self.fence.connected(transport)
             return transport
 
         watch = self.screen.progress

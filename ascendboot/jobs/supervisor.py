@@ -216,7 +216,7 @@ class Supervisor(Struct, kw_only=True, eq=False):
                 actions = self._fault(FaultKind.NODE_DOWN, node, why)
             else:
                 status: Status = "soft-quarantine" if self._may_pass(node) else "quarantined"
-                actions = self.core.quarantine(self.clock(), node, why, status=status)
+                actions = self.core.quarantine(self.clock(), [node], why, status=status)
             first = first or actions
         return first
 

@@ -259,6 +259,8 @@ class Reset(Struct):
     """Nodes that had another container at the last setup, as they were then."""
     restores: bool = False
     """As in `SideLeftovers`."""
+    skips_lost: bool = False
+    """Unreachable nodes do not stop the reset of the others."""
     found: dict[str, NodeLeftovers] = field(default_factory=dict)
 
     @property
@@ -268,8 +270,13 @@ class Reset(Struct):
 
     def look(self, connect: Connect) -> bool:
         """Query every node, in one execution; False where something blocks reset."""
-        results = self._query(*connect(self.progress.cluster.nodes))
+        cluster = self.progress.cluster
+        results = self._query(*connect(cluster.nodes))
         self.progress.end(QUERY, results)
+        if self.skips_lost and self.found:
+            results = [each for each in results if each.outcome is not Outcome.UNREACHABLE]
+            nodes = tuple(node for node in cluster.nodes if node.name in self.found)
+            self.progress.cluster = replace(cluster, nodes=nodes, primary_name=nodes[0].name)
         return _all_ok(results)
 
     def results(self, done: Outcome) -> list[StepResult]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.model.names import fold
 from ascendboot.supervise.memory import (
     ACTIVE,
     ENDED,
@@ -241,24 +242,26 @@ class Core(Memory, eq=False):
         return self._stop(self._by_operator("the number of nodes changes after this checkpoint"))
 
     def quarantine(
-        self, at: float, node: str, reason: str, *, status: Status = "quarantined"
+        self, at: float, nodes: Sequence[str], reason: str, *, status: Status = "quarantined"
     ) -> tuple[Action, ...]:
-        """Do not use a node until it is released; stops a generation that uses it.
+        """Do not use nodes until they are released; stops a generation that uses one of them.
 
-        With the status `soft-quarantine` it is also used when it was well for some time.
+        With the status `soft-quarantine` they are also used when they were well for some time.
         """
         self._now(at)
-        self._set(node, replace(self._known(node), status=status, until=None, reason=reason))
-        if self.state in ACTIVE and node in self.members:
-            return self._stop(self._by_operator(f"{node} was quarantined: {reason}", node))
+        for node, now in [(node, self._known(node)) for node in nodes]:
+            self._set(node, replace(now, status=status, until=None, reason=reason))
+        if self.state in ACTIVE and (used := [node for node in nodes if node in self.members]):
+            words = f"{fold(used)} {'was' if len(used) == 1 else 'were'} quarantined: {reason}"
+            return self._stop(self._by_operator(words, used[0]))
         return self._reconsider()
 
-    def release(self, at: float, node: str) -> tuple[Action, ...]:
-        """Use a node again at once, whatever was seen of it."""
+    def release(self, at: float, *nodes: str) -> tuple[Action, ...]:
+        """Use nodes again at once, whatever was seen of them."""
         self._now(at)
-        self._known(node)
-        self.pending = [each for each in self.pending if each[1].node != node]
-        self._set(node, NodeState(reason="released"))
+        for node, _ in [(node, self._known(node)) for node in nodes]:
+            self.pending = [each for each in self.pending if each[1].node != node]
+            self._set(node, NodeState(reason="released"))
         return self._reconsider()
 
     def resize(self, at: float, count: int) -> tuple[Action, ...]:

@@ -11,7 +11,7 @@ from msgspec import DecodeError, json
 
 from ascendboot.errors import UsageError
 from ascendboot.model.files import write_atomically
-from ascendboot.model.names import counted
+from ascendboot.model.names import counted, fold
 from ascendboot.supervise.core import Action, Core
 from ascendboot.value import Value
 
@@ -20,7 +20,7 @@ class Request(Value, kw_only=True):
     """What the operator asks for."""
 
     verb: Literal["quarantine", "release", "resize"]
-    node: str = ""
+    nodes: tuple[str, ...] = ()
     count: int = 0
     reason: str = ""
 
@@ -96,5 +96,6 @@ def carry_out(core: Core, at: float, request: Request) -> tuple[tuple[Action, ..
     if request.verb == "resize":
         return core.resize(at, request.count), f"at most {counted(request.count, 'node')}"
     if request.verb == "release":
-        return core.release(at, request.node), f"released {request.node}"
-    return core.quarantine(at, request.node, request.reason), f"quarantined {request.node}"
+        return core.release(at, *request.nodes), f"released {fold(request.nodes)}"
+    words = f"quarantined {fold(request.nodes)}"
+    return core.quarantine(at, request.nodes, request.reason), words

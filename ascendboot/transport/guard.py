@@ -73,7 +73,11 @@ def _only_reads(node: str, command: Command) -> None:
 
 
 class LockHolder(Protocol):
-    """The connection that holds the cluster's lock."""
+    """A connection to a node that may hold the cluster's lock."""
+
+    @property
+    def node(self) -> str:
+        """The node's inventory name."""
 
     @property
     def is_open(self) -> bool:
@@ -103,13 +107,13 @@ class Fence:
         self._still_ours = still_ours
         self._lease_s = lease_s
         self._now = now
-        self._holder: LockHolder | None = None
+        self._connections: dict[str, LockHolder] = {}
         self._answered = now()
         self._turn = threading.Lock()
 
-    def held_by(self, holder: LockHolder) -> None:
-        """Set the connection through which the lock will be taken."""
-        self._holder = holder
+    def connected(self, connection: LockHolder) -> None:
+        """Note a connection: one of them will hold the lock."""
+        self._connections[connection.node] = connection
 
     def answered(self, result: Result) -> None:
         """Note a result of any node; the result of the lock command starts the fence."""
@@ -124,9 +128,10 @@ class Fence:
         Raises:
             NodeError: it writes, and the lock is lost.
         """
-        if command.effect is Effect.READ or self._holder is None or not self._primary:
+        holder = self._connections.get(self._primary)
+        if command.effect is Effect.READ or holder is None:
             return
-        if why := self._why_lost(self._holder):
+        if why := self._why_lost(holder):
             raise NodeError(
                 node,
                 f"could not {command.purpose}: the cluster's lock on {self._primary} is lost: "

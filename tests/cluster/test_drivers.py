@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -185,15 +186,23 @@ def test_a_node_is_removed_and_the_job_needs_no_setup(operator: Operator) -> Non
     assert primary.err.startswith("remove: could not remove lab-1: it is the primary, which logs")
     planned = operator.call("remove", "lab-3", "--plan", exits=0)
     assert "Then lab-[1-2] would get new keys, and no longer accept those of lab-3\n" in planned.out
-    with operator.fault("lab-3", "no-sshd"):
-        lost = operator.call("remove", "lab-3", "--yes", "--json", exits=4)
-        assert {node for node, *_ in lost.outcomes("changed")} == {"lab-1", "lab-2"}
-        assert "lab-3: unreachable: all is still on it, but lab-[1-2] no longer" in lost.err
-    done = operator.call("remove", "lab-3", "--yes", "--json", exits=0)
-    assert ("lab-3", "sshd", "changed") in done.outcomes("changed")
+    kept = f"mount --bind {BASE} {BASE} && mount -o remount,bind,ro {BASE}"
+    with operator.changed("lab-3", kept, f"umount -l {BASE}"):
+        failed = operator.call("remove", "@rack2", "--yes", "--json", exits=1)
+    assert {node for node, *_ in failed.outcomes("changed")} == {"lab-2", "lab-3"}
+    assert "The other nodes keep their keys: put the above right, then remove" in failed.err
+    operator.setup(exits=0)
+    with operator.fault("lab-2", "no-sshd"):
+        lost = operator.call("remove", "lab-[2-3]", "--yes", "--json", exits=4)
+        assert ("lab-3", "sshd", "changed") in lost.outcomes("changed")
+        assert "lab-2: not reset: all is still there, but lab-1 no longer accept" in lost.err
+    known = json.loads((operator.lab.directory / ".ascendboot/clusters/lab/nodes.json").read_text())
+    assert [*known] == ["lab-2", "lab-1"]
+    done = operator.call("remove", "lab-2", "--yes", "--json", exits=0)
+    assert ("lab-2", "sshd", "changed") in done.outcomes("changed")
     document = operator.document()
-    del document["nodes"]["lab-3"]
-    two = operator.inventory("two.yaml", document)
-    assert len(operator.call("train", "shows.py", inventory=two, exits=0).out.splitlines()) == 8
-    left = operator.call("remove", "lab-3", "--yes", inventory=two, exits=2)
-    assert left.err.startswith("remove: could not remove lab-3: ")
+    del document["nodes"]["lab-2"], document["nodes"]["lab-3"]
+    one = operator.inventory("one.yaml", document)
+    assert len(operator.call("train", "shows.py", inventory=one, exits=0).out.splitlines()) == 4
+    left = operator.call("remove", "lab-3", "--yes", inventory=one, exits=2)
+    assert left.err == 'remove: there is no "lab-3", only lab-1\n'

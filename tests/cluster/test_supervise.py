@@ -248,7 +248,7 @@ def test_a_node_is_quarantined_and_released_while_its_job_runs(operator: Operato
     job = operator.start("train", "wait.py", "--supervise", *outputs)
     assert any("lab-3:5 | generation 1\n" in line for line in job.out)
     follower = operator.start("events", "--follow")
-    quarantined = operator.call("quarantine", "lab-3", "--reason", "loud")
+    quarantined = operator.call("quarantine", "@*!lab-[1-2]", "--reason", "loud")
     assert quarantined.out == "quarantined lab-3\n", quarantined.err
     assert any("lab-2:3 | generation 2\n" in line for line in job.out)
     state = operator.call("status", "--json").json["supervision"]

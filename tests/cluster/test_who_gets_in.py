@@ -373,6 +373,8 @@ def assert_no_trust(operator: Operator) -> None:
 @pytest.mark.parametrize("trust", ["ca", pytest.param("pinned", marks=LONG)])
 def test_hostile_7_a_node_that_left_is_named_and_taken_back(operator: Operator, trust: str) -> None:
     two = left_the_inventory(operator, trust)
+    both = operator.call("reset", "--node", "lab-[2-3]", "--yes", inventory=two, exits=2)
+    assert "lab-3 left the inventory, lab-2 did not: reset one after the other" in both.err
     done = operator.call("reset", "--node", "lab-3", "--yes", "--json", inventory=two, exits=0)
     assert ("lab-3", "sshd", "changed") in done.outcomes("changed")
     assert operator.sh("lab-3", f"ls {BASE} 2>&1; pgrep -f {BASE}/[s]shd; true").count("\n") == 1

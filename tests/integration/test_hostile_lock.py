@@ -67,7 +67,7 @@ def take(bench: Bench, server: Sshd, cluster: str) -> Callable[..., Taken]:
         wish = locks(cluster, who, breaks=breaks, silent_s=2)
         fact, result = wish.on_host, transport.run(wish.on_host.command)
         fence = Fence(fact.command, wish.still_held, 3600.0)
-        fence.held_by(transport)
+        fence.connected(transport)
         fence.answered(result)
         other = Guarded(bench.open(bench.node(bench.servers[0], "n2")), fence.allow)
         return Taken(transport, other, answer_to(fact, result))

@@ -76,6 +76,7 @@ ATLAS = ["atlas-01", "atlas-02"]
         ("exec -i .ascendboot/odd.yaml --nodes ", ["a-1"]),
         ("exec --plan --nodes ", ATLAS),
         ("quarantine ", ATLAS),
+        ("remove atlas-01,", ["atlas-01,atlas-02"]),
         ("lab.fault ", ["lab-01", "lab-02"]),
         ("lab.fault lab-01 ", list(KINDS)),
         ("lab.fault lab-01 node", ["node-down"]),

@@ -214,7 +214,7 @@ def a_core(**limits: Any) -> Core:
 def test_figures_are_text_of_prometheus() -> None:
     core = a_core()
     core.checkpoint(5.0, 1_700_000_001)
-    core.quarantine(6.0, "n-2", "loud")
+    core.quarantine(6.0, ["n-2"], "loud")
     ended = Generation(generation=1, nodes=(), started="", kind="node-down")
     runs = Generation(generation=2, nodes=(), started="", kind="hang")
     found = samples(metrics_text('a"\\\nb', core, [ended, runs], last_event=1.5, now=2e9))

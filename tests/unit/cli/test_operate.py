@@ -21,7 +21,7 @@ from ascendboot.supervise.requests import Request
 from ascendboot.supervise.store import Store
 from tests.unit.cli.calls import called
 
-QUARANTINE = Request(verb="quarantine", node="n-2", reason="loud")
+QUARANTINE = Request(verb="quarantine", nodes=("n-2",), reason="loud")
 
 
 def job(place: Path, job_id: str = "job-1") -> tuple[Store, Core]:
@@ -108,10 +108,12 @@ def test_a_job_that_has_ended_is_not_changed_and_its_events_are_all_shown(tmp_pa
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        ("quarantine n-9", 2, "n-9: no such node; the nodes are n-1, n-2"),
+        ("quarantine n-9", 2, 'quarantine: there is no "n-9", only n-[1-2]\n'),
+        ("quarantine @odd", 2, "no inventory is named: "),
+        ("quarantine @odd -i x.yaml", 0, "quarantined n-1\n"),
         ("resize 0", 2, 'resize: "0" is not a whole number of at least 1'),
         ("resize 9", 0, "at most 9 nodes\n"),
-        ("release n-1 --job job-1.g1", 0, "released n-1\n"),
+        ("release n-[1-2] --job job-1.g1", 0, "released n-[1-2]\n"),
         ("release n-1 --job job-7", 2, 'no supervised job "job-7" was started from here'),
         ("quarantine n-2 --json", 0, '"job_id": "job-1"'),
         ("events", 0, "g1 running: all ranks have begun"),
@@ -121,6 +123,8 @@ def test_a_job_that_has_ended_is_not_changed_and_its_events_are_all_shown(tmp_pa
 def test_each_verb_ends_with_its_code(tmp_path: Path, line: str, code: int, words: str) -> None:
     job(tmp_path, "job-0")
     job(tmp_path)
+    nodes = 'nodes: {"n-[1,3]": {address: "192.0.2.[1,3]", groups: [odd]}}'
+    (tmp_path / "x.yaml").write_text(f"cluster: x\n{nodes}\ngroups: {{odd: {{user: ann}}}}\n")
     ended = called(line, tmp_path)
     assert (ended.returncode, words in ended.stdout + ended.stderr) == (code, True), ended
 

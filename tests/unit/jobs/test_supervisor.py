@@ -519,7 +519,7 @@ def asked(watched: Supervisor | NodeWatch, folder: Path, request: Request) -> st
 def test_a_request_while_a_generation_runs_ends_it(tmp_path: Path) -> None:
     watch = running(Practice([succeeded]))
     watch.every_s = 1000.0
-    asked(watch, tmp_path, Request(verb="quarantine", node="a-2", reason="loud"))
+    asked(watch, tmp_path, Request(verb="quarantine", nodes=("a-2",), reason="loud"))
     with watch.watching(lambda: True):
         wait_until(lambda: bool(watch.interrupts.why))
     assert watch.interrupts.why == "preempted-by-operator on a-2: a-2 was quarantined: loud"
@@ -528,7 +528,7 @@ def test_a_request_while_a_generation_runs_ends_it(tmp_path: Path) -> None:
 
 def test_a_request_after_the_end_of_a_generation_is_left_to_the_supervisor(tmp_path: Path) -> None:
     watch = running(Practice([succeeded]))
-    asked(watch, tmp_path, Request(verb="quarantine", node="a-2"))
+    asked(watch, tmp_path, Request(verb="quarantine", nodes=("a-2",)))
     over = Event()
     over.set()
     watch._reported(watch.requested, over)
@@ -538,7 +538,7 @@ def test_a_request_after_the_end_of_a_generation_is_left_to_the_supervisor(tmp_p
 def test_a_request_starts_a_job_that_waits_for_a_node(tmp_path: Path) -> None:
     practice = Practice([lost("a-2"), succeeded])
     watched = supervisor(practice, min_nodes=2)
-    asked(watched, tmp_path, Request(verb="release", node="a-2"))
+    asked(watched, tmp_path, Request(verb="release", nodes=("a-2",)))
     requested = watched.requested
     watched.requested = lambda: requested() if watched.core.state is State.WAITING else ()
     assert watched.run().end.exit_code == 0
@@ -549,7 +549,7 @@ def test_a_request_starts_a_job_that_waits_for_a_node(tmp_path: Path) -> None:
 def test_a_request_before_a_delayed_start_changes_its_nodes(tmp_path: Path) -> None:
     practice = Practice([rank_failed, succeeded])
     watched = supervisor(practice)
-    asked(watched, tmp_path, Request(verb="quarantine", node="a-1"))
+    asked(watched, tmp_path, Request(verb="quarantine", nodes=("a-1",)))
     requested = watched.requested
     watched.requested = lambda: requested() if watched.core.generation == 2 else ()
     assert watched.run().end.exit_code == 0
@@ -569,12 +569,12 @@ def test_what_was_changed_without_a_supervisor_counts_for_the_next_one(state: St
     core = Core(NODES, 2, Parallel(), Limits(min_nodes=1 if state is State.RUNNING else 2))
     core.begin(1000.0)
     core.launched(1000.0)
-    request = Request(verb="quarantine", node="a-2", reason="loud")
+    request = Request(verb="quarantine", nodes=("a-2",), reason="loud")
     nodes: tuple[str, ...] = ("a-1",)
     if state is State.WAITING:
-        core.quarantine(1000.0, "a-2", "loud")
+        core.quarantine(1000.0, ["a-2"], "loud")
         core.stopped(1000.0, ())
-        request, nodes = Request(verb="release", node="a-2"), NODES
+        request, nodes = Request(verb="release", nodes=("a-2",)), NODES
     assert core.state is state
     carry_out(core, core.at, request)
     practice = Practice([succeeded])

@@ -185,7 +185,7 @@ class World:
             return
         if unready := self.full.intersection(launch.nodes):
             name = min(unready)
-            self.call(lambda: self.core.quarantine(self.clock, name, "its disk is full"))
+            self.call(lambda: self.core.quarantine(self.clock, [name], "its disk is full"))
             return
         for name in launch.nodes:
             if name not in self.out:

@@ -77,7 +77,7 @@ NPU, LINK = FaultKind.NPU_FAULT, FaultKind.LINK_DOWN
 
 def test_preflight_launches_the_nodes_that_pass() -> None:
     job = Job()
-    job.core.quarantine(0, "n2", "sshd does not answer")
+    job.core.quarantine(0, ["n2"], "sshd does not answer")
     assert job.core.begin(1) == (Launch(1, ("n1", "n3", "n4"), 1),)
     assert (job.state(), job.core.members) == (State.LAUNCHING, ("n1", "n3", "n4"))
     assert job.core.begin(2) == ()
@@ -393,7 +393,7 @@ def test_a_node_that_is_no_member_stops_nothing() -> None:
 
 
 def test_a_quarantine_by_the_operator_restarts_without_charge(job: Job) -> None:
-    only(Stop, job.core.quarantine(50, "n2", "to be repaired"))
+    only(Stop, job.core.quarantine(50, ["n2"], "to be repaired"))
     assert job.core.stopped(51, ()) == (Launch(2, ("n1", "n3", "n4"), 51),)
     assert job.core.node_up(60, "n2") == ()
     assert (job.status("n2"), job.core.restarts) == ("quarantined", 0)
@@ -498,7 +498,7 @@ def test_a_thousand_nodes_of_which_some_are_used_only_if_needed_are_planned_quic
     names = tuple(f"n{i}" for i in range(1024))
     job = Job(*names, shape=Parallel(tp=8, pp=1024))
     for name in names[::5]:
-        job.core.quarantine(0, name, "it is slow", status="suspect")
+        job.core.quarantine(0, [name], "it is slow", status="suspect")
     began = time.process_time()
     assert only(Launch, job.core.begin(1)).nodes == names
     job.fault(DOWN, 2, "n7")

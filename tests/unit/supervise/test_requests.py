@@ -22,8 +22,8 @@ def running(*, least: int = 1) -> Core:
     return core
 
 
-def quarantine(node: str) -> Request:
-    return Request(verb="quarantine", node=node, reason="loud")
+def quarantine(*nodes: str) -> Request:
+    return Request(verb="quarantine", nodes=nodes, reason="loud")
 
 
 def not_called(words: str) -> None:
@@ -57,8 +57,8 @@ def test_a_request_that_was_withdrawn_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (quarantine("n-9"), "n-9: no such node; the nodes are n-1, n-2, n-3"),
-        (Request(verb="release", node="n-9"), "n-9: no such node; the nodes are n-1, n-2, n-3"),
+        (quarantine("n-1", "n-9"), "n-9: no such node; the nodes are n-1, n-2, n-3"),
+        (Request(verb="release", nodes=("n-9",)), "n-9: no such node; the nodes are n-1, n-2, n-3"),
         (Request(verb="resize", count=1), "resize 1: 1 node of 8 devices: fewer than min_nodes 2"),
     ],
 )
@@ -90,16 +90,16 @@ def test_a_job_that_has_ended_or_is_being_ended_takes_no_requests() -> None:
     interrupted.interrupt(2.0)
     for core, why in ((over, "the job has completed"), (interrupted, "it was interrupted")):
         with pytest.raises(UsageError, match=f"has ended or is being ended: {why}"):
-            carry_out(core, 3.0, Request(verb="release", node="n-1"))
+            carry_out(core, 3.0, Request(verb="release", nodes=("n-1",)))
 
 
 def test_each_request_is_confirmed() -> None:
     core = running()
     requests = (
-        quarantine("n-2"),
-        Request(verb="release", node="n-2"),
+        quarantine("n-2", "n-3"),
+        Request(verb="release", nodes=("n-2", "n-3")),
         Request(verb="resize", count=1),
         Request(verb="resize", count=2),
     )
-    words = ["quarantined n-2", "released n-2", "at most 1 node", "at most 2 nodes"]
+    words = ["quarantined n-[2-3]", "released n-[2-3]", "at most 1 node", "at most 2 nodes"]
     assert [carry_out(core, 2.0, request)[1] for request in requests] == words

@@ -57,7 +57,7 @@ def test_hostile_12_after_a_pause_the_lock_is_queried_before_a_write() -> None:
     primary = Connection("n1", answers={lock.argv: "locked\n", still_ours.argv: ""})
     node = FakeTransport("n2", answers={SPOIL.argv: "", LOOK.argv: ""})
     fence = Fence(lock, still_ours, 30.0, now=lambda: time[0])
-    fence.held_by(primary)
+    fence.connected(primary)
     guarded = Guarded(node, fence.allow)
     time[0] += 3600
     assert guarded.run(SPOIL).as_expected  # the lock is not taken yet, so none is lost
