@@ -37,19 +37,19 @@ def locate(
     """
     if name is None and not environ.get(VARIABLE):
         return _last_set_up(cwd, current, usual)
-    source = f"${VARIABLE}" if name is None else "--inventory"
+    source = f"${VARIABLE}: " if name is None else ""
     name = environ[VARIABLE] if name is None else name
     if not name.strip() or "\0" in name:
-        raise UsageError(f"{source}: no inventory is named; name a YAML file")
+        raise UsageError(f'{source}"{name.strip()}" names no inventory; name a YAML file')
     names = [name] if name.endswith((".yaml", ".yml")) else [name, f"{name}.yaml"]
     tried = [*map(Path, names), *(Path(FOLDER, n) for n in names if not Path(n).is_absolute())]
     for path in tried:
         if _is_file(cwd / path):
             return cwd / path
     if (cwd / name).is_dir():
-        raise UsageError(f"{source}: {name} is a folder; name the YAML file in it")
-    words = f"{source}: could not find the inventory {name}"
-    raise UsageError(f"{words}: tried {', '.join(map(str, tried))}{_offer(cwd)}")
+        raise UsageError(f"{source}{name} is a folder; name the YAML file in it")
+    words = f"{source}could not find the inventory {name}: tried {', '.join(map(str, tried))}; "
+    raise UsageError(words + (_known(cwd) or "name a YAML file"))
 
 
 def _last_set_up(cwd: Path, current: Path, usual: Path | None) -> Path:
@@ -62,9 +62,11 @@ def _last_set_up(cwd: Path, current: Path, usual: Path | None) -> Path:
             return lab  # the practice cluster here, which is not set up yet
         if usual is not None:
             return usual
+        known = f"{known}: use --inventory NAME" if (known := _known(cwd)) else ""
         raise UsageError(
             f"no inventory is named: --inventory is not given, ${VARIABLE} is not set, and no "
-            f"cluster was set up from here ({shown} is not there){_offer(cwd)}"
+            f"cluster was set up from here ({shown} is not there); "
+            + (known or "use --inventory FILE")
         ) from error
     except OSError as error:
         raise UsageError(f"{shown}: could not be read: {error}; use --inventory") from error
@@ -79,9 +81,9 @@ def _is_file(path: Path) -> bool:
     return os.path.lexists(path) and not path.is_dir()
 
 
-def _offer(cwd: Path) -> str:
+def _known(cwd: Path) -> str:
     names = ", ".join(sorted(path.stem for path in (cwd / FOLDER).glob("*.yaml")))
-    return f"; {FOLDER}/ holds {names}: use --inventory NAME" if names else "; use --inventory FILE"
+    return f"{FOLDER}/ holds {names}" if names else ""
 
 
 _SHOWN = 60

@@ -51,7 +51,7 @@ def test_an_error_that_cannot_be_written_as_json_keeps_exit_code_and_message(
     with Path("/dev/full").open("w") as full:
         done = ended(MAIN, *words, stdout=full, cwd=tmp_path)
     assert done.returncode == ANSWERS[verb]
-    assert done.stderr.startswith("--inventory: could not find the inventory nowhere: ")
+    assert done.stderr.startswith("could not find the inventory nowhere: ")
     assert "Traceback" not in done.stderr
 
 

@@ -70,10 +70,10 @@ def not_found(name: str | None, cwd: Path, **environ: str) -> str:
 
 def test_what_was_tried_is_said(tmp_path: Path) -> None:
     assert not_found("x", tmp_path) == (
-        "--inventory: could not find the inventory x: tried x, x.yaml, inventories/x, "
-        "inventories/x.yaml; use --inventory FILE"
+        "could not find the inventory x: tried x, x.yaml, inventories/x, "
+        "inventories/x.yaml; name a YAML file"
     )
-    assert not_found(" ", tmp_path) == "--inventory: no inventory is named; name a YAML file"
+    assert not_found(" ", tmp_path) == '"" names no inventory; name a YAML file'
     assert not_found(None, tmp_path) == (
         "no inventory is named: --inventory is not given, $ASCENDBOOT_INVENTORY is not set, and "
         "no cluster was set up from here (.ascendboot/current is not there); use --inventory FILE"
@@ -81,7 +81,7 @@ def test_what_was_tried_is_said(tmp_path: Path) -> None:
     touch("inventories/lab.yaml", "inventories/two-node.yaml", ".ascendboot/current")
     assert not_found(None, tmp_path, ASCENDBOOT_INVENTORY="x.yaml") == (
         "$ASCENDBOOT_INVENTORY: could not find the inventory x.yaml: tried x.yaml, "
-        "inventories/x.yaml; inventories/ holds lab, two-node: use --inventory NAME"
+        "inventories/x.yaml; inventories/ holds lab, two-node"
     )
     assert not_found(None, tmp_path) == (
         ".ascendboot/current: names the inventory (nothing), which is not there; "
