@@ -39,8 +39,7 @@ def test_every_verb_and_flag_is_in_the_reference_and_has_help(name: str) -> None
     assert "Example" in told
     codes = set(re.findall(r"\b(\d+)\b", told.partition("Exit codes: ")[2]))
     assert codes, "its exit codes are not told"
-    connects = not name.startswith("export.")
-    if connects and "inventory" in {argument.name for argument in ARGUMENTS[name]}:
+    if "forks" in {argument.name for argument in ARGUMENTS[name]}:  # it connects to nodes
         assert {"0", str(errors.UnreachableError.exit_code)} <= codes
     for argument in ARGUMENTS[name]:
         if argument.positional:
