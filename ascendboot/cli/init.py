@@ -8,7 +8,7 @@ import shlex
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -234,16 +234,18 @@ class _Draft(Struct):
                 )
         finally:
             screen.rest()
+        errors = {**lost, **failed}
         if not answers:
-            errors = grouped((e.message, name) for name, e in ({**lost, **failed}).items())
-            words = (f"{fold(names)}: {why}" for why, names in errors.items())
+            words = _folded((error.message, name) for name, error in errors.items())
             raise NodesUnreachableError(*words, _NOT_WRITTEN)
-        notes: dict[str, list[str]] = {}
         for node in self.nodes:
-            for note in node.take(answers[node.name]) if node.name in answers else ():
-                notes.setdefault(note, []).append(node.name)
-            node.error = str(lost.get(node.name) or failed.get(node.name) or "")
-        self.notes += [f"{fold(names)}: {note}" for note, names in notes.items()]
+            node.error = str(errors.get(node.name, ""))
+        self.notes += _folded(
+            (note, node.name)
+            for node in self.nodes
+            if node.name in answers
+            for note in node.take(answers[node.name])
+        )
         names = {node.hostname for node in self.answered}
         is_free = names.isdisjoint(node.name for node in self.nodes if not node.hostname)
         valid = all(values.is_match(values.NAME, each) for each in names)
@@ -375,6 +377,11 @@ class _Draft(Struct):
         for one in {node.keys.get("container") for node in self.nodes} - {None}:
             written += f", ranks in the container {one}"
         call.end(code, document, (written, next_) if is_file else ())
+
+
+def _folded(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """The notes with their nodes; equal ones once."""
+    return [f"{fold(names)}: {note}" for note, names in grouped(notes).items()]
 
 
 def _nodes(hosts: Sequence[Host], defaults: Mapping[str, str]) -> list[_Node]:

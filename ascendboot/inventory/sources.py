@@ -13,7 +13,7 @@ from typing import Any
 from ascendboot.errors import UsageError
 from ascendboot.inventory import values
 from ascendboot.inventory.yaml import Mark, Raw, Sheet, described, read, read_text
-from ascendboot.model.cluster import Cluster, Node
+from ascendboot.model.cluster import SSH_PORT, Cluster, Node
 from ascendboot.model.names import expand, runs
 from ascendboot.model.secrets import is_secret_name
 from ascendboot.value import Struct, Value, field
@@ -29,19 +29,20 @@ _SSH_OTHER = re.compile(
 )
 _YAML = re.compile(r"---|\{|[^\s\[=]+:(\s|$)")
 _SECTION = re.compile(r"\[([^\]:]+)(?::(\w+))?\]\s*(?:[#;].*)?")
-_SLOTS = re.compile(r"(max[_-])?slots\s*=\s*([0-9]{1,4})")
+_SLOTS = re.compile(r"\s(max[_-])?slots\s*=\s*0*([0-9]{1,4})")
 _JUMP = re.compile(r"(?:-J\s*|ProxyJump[ =])([^\s'\"]+)")
-_SSH = 22
 _KEYS = {
     "ansible_host": "address",
     "ansible_user": "user",
     "ansible_port": "port",
     "ansible_private_key_file": "identity",
+    "slots": "devices",
     "ascendboot_cluster_address": "cluster_address",
     "ascendboot_container": "container",
     "ascendboot_server_id": "server_id",
 }
-"""The keys of a node for variables of Ansible, and for those that `export.ansible` writes."""
+"""The keys of a node for variables of Ansible and hostfiles, and those of `export.ansible`."""
+_NUMBERS = ("port", "devices")
 _ARGUMENTS = ("ansible_common_args", "ansible_extra_args")
 _SUDO = {"ansible_become": "", "ansible_become_method": "sudo", "ansible_become_user": "root"}
 _SUDO_PASSWORD = re.compile(r"ansible_(become|sudo)_pass(word)?")
@@ -96,8 +97,8 @@ def hosts_of(words: Iterable[str], file: Path | None = None) -> tuple[list[Host]
     return found, source.notes
 
 
-def _hosts(word: str, where: str, keys: Mapping[str, Any] | None = None) -> Iterator[Host]:
-    """The hosts of a word such as `root@atlas-[01-16]:2222`, with further keys."""
+def _hosts(word: str, where: str) -> Iterator[Host]:
+    """The hosts of a word such as `root@atlas-[01-16]:2222`."""
     match = _HOST.fullmatch(word)
     if match is None:
         raise UsageError(
@@ -113,7 +114,7 @@ def _hosts(word: str, where: str, keys: Mapping[str, Any] | None = None) -> Iter
     for name in names:
         if why := values.why_not_address(name):
             raise UsageError(f'{where}: "{name}" {why}')
-        yield Host(name=name, where=where, keys={"address": name, **more, **(keys or {})})
+        yield Host(name=name, where=where, keys={"address": name, **more})
 
 
 class _Source(Struct):
@@ -146,7 +147,6 @@ class _Source(Struct):
     def hosts_of(self, path: Path) -> list[Host]:
         """The hosts of a file, whose form its content shows."""
         self.file = file = str(path)
-        folders = [path.parent / "group_vars", path.parent / "host_vars"]
         whole = read_text(path, file)
         numbered = enumerate(whole.splitlines(), 1)
         lines = [(f"{file}:{n}", text.strip()) for n, text in numbered]
@@ -155,32 +155,28 @@ class _Source(Struct):
         if not lines:
             raise UsageError(f"{file}: names no host; {_FORMS}")
         if _YAML.match(texts[0]):
-            found = self.of_yaml(self.sheet(path, whole))
+            self.of_yaml(self.sheet(path, whole))
         elif any(map(_SSH_HOST.match, texts)) and any(map(_SSH_OTHER.match, texts)):
-            found = [host for line in lines for host in self.of_ssh(*line)]
-        elif (
-            any(map(_SECTION.fullmatch, texts))
-            or any("=" in _SLOTS.sub("", text) for text in texts)
-            or (any(map(Path.is_dir, folders)) and not any(map(_SLOTS.search, texts)))
-        ):
-            found = self.of_ini(lines)
+            self.of_ssh(lines)
         else:
-            found = [host for line in lines for host in _of_hostfile(*line)]
+            self.of_ini(lines)
+        found = self.resolved()
         if not found:
             raise UsageError(*self.notes, f"{file}: names no host that SSH reaches; {_FORMS}")
         return found
 
-    def of_ssh(self, at: str, line: str) -> Iterator[Host]:
-        """The aliases of a line; what else stands there, connecting reads itself."""
-        if match := _SSH_HOST.fullmatch(line):
-            for word in match[1].split():
-                is_new = not (set(word) & set("*?!") or word in self.own)
-                yield from _hosts(word, at) if is_new else ()
-                self.own[word] = {}
-        elif line.lower().startswith(("include", "match")):
-            self.leave_out(at, line, "it may name more hosts; name them as HOST")
+    def of_ssh(self, lines: Iterable[tuple[str, str]]) -> None:
+        """The aliases; what else stands there, connecting reads itself."""
+        for at, line in lines:
+            if match := _SSH_HOST.fullmatch(line):
+                for word in match[1].split():
+                    if not set(word) & set("*?!"):
+                        self.add("all", word, at, {})
+            elif line.lower().startswith(("include", "match")):
+                self.leave_out(at, line, "it may name more hosts; name them as HOST")
 
-    def of_ini(self, lines: Iterable[tuple[str, str]]) -> list[Host]:
+    def of_ini(self, lines: Iterable[tuple[str, str]]) -> None:
+        """Also of a hostfile, with lines such as `atlas-1 slots=8`, or without slots."""
         name, kind = "ungrouped", "hosts"
         for at, line in lines:
             if match := _SECTION.fullmatch(line):
@@ -191,17 +187,23 @@ class _Source(Struct):
                 continue
             key, _, value = line.partition("=")
             try:
-                word, *more = shlex.split(line, comments=True)
+                word, *more = shlex.split(_SLOTS.sub(_slots, line), comments=True)
             except ValueError as error:
                 raise UsageError(f"{at}: {str(error).lower()}; check the quotes") from error
             if kind == "children":
                 self.parents[word].add(name)
             elif kind == "vars":
                 self.shared[name][key.strip()] = (value.strip().strip("\"'"), at)
+            elif not all("=" in each for each in more):
+                raise UsageError(f"{at}: {described(line)} is not understood; {_FORMS}")
+            elif (host := _HOST.fullmatch(word)) and int(host["port"] or SSH_PORT) < SSH_PORT:
+                raise UsageError(
+                    f'{at}: "{word}": {host["port"]} slots, as in MPICH, or a port? write '
+                    f"{host['host']} slots={host['port']}, or ansible_port={host['port']}"
+                )
             else:
                 given = [each.partition("=") for each in more]
                 self.add(name, word, at, {key: (value, at) for key, _, value in given})
-        return self.resolved()
 
     def sheet(self, path: Path, text: str) -> Sheet:
         sheet = read(path, file=str(path), has_nulls=True, text=text)
@@ -212,7 +214,7 @@ class _Source(Struct):
             self.leave_out(f"{path}:{problem.line}", problem.path, why)
         return sheet
 
-    def of_yaml(self, sheet: Sheet) -> list[Host]:
+    def of_yaml(self, sheet: Sheet) -> None:
         """Also of the JSON that `ansible-inventory --list` writes."""
         if "nodes" in sheet.data:
             raise UsageError(f"{self.file}: is an inventory of ascendboot already; {_FORMS}")
@@ -223,7 +225,6 @@ class _Source(Struct):
         for host, data in _items(known, mark.at("hostvars")):
             given = self.variables(data, mark.at("hostvars", host))
             self.own.setdefault(host, {}).update(given)
-        return self.resolved()
 
     def add_group(self, name: str, data: Any, mark: Mark) -> None:  # noqa: ANN401
         parts = dict(_items(data, mark))
@@ -270,6 +271,8 @@ class _Source(Struct):
         """Add the hosts of a pattern such as w[01:03] or 192.0.2.1:2222."""
         for host in _hosts(re.sub(r"\[(\w+):(\w+)\]", r"[\1-\2]", word), at):
             own = self.own.setdefault(host.name, {"": ("", at)})
+            if group == "ungrouped" and host.name in self.hosts[group]:
+                raise UsageError(f"{at}: {host.name} stands in {own[''][1]} too; keep one")
             own |= {f"ansible_{k}": (str(v), at) for k, v in host.keys.items() if k != "address"}
             own |= variables
             self.hosts[group].add(host.name)
@@ -327,10 +330,10 @@ class _Source(Struct):
             jump = _JUMP.search(value) if plain in _ARGUMENTS else None
             if "{{" in value and (key or plain in (*_SUDO, *_ARGUMENTS)):
                 self.leave_out(at, name, "a template of Ansible; state its value")
-            elif key == "port" and not value.isdecimal():
-                self.leave_out(at, name, f'"{value}" is no port')
+            elif key in _NUMBERS and not value.isdecimal():
+                self.leave_out(at, name, f'"{value}" is no number')
             elif key:
-                yield key, int(value) if key == "port" else value
+                yield key, int(value) if key in _NUMBERS else value
             elif jump:
                 yield "jump", jump[1]
             elif is_secret_name(name):
@@ -354,18 +357,10 @@ def _items(data: Any, mark: Mark) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 
         yield from ((str(key), None) for key in data)
 
 
-def _of_hostfile(at: str, line: str) -> Iterator[Host]:
-    """The host of a line `atlas-1 slots=8`, of Open MPI or DeepSpeed, or without slots."""
-    word, *more = _SLOTS.sub("", line.partition("#")[0]).split()
-    if more:
-        raise UsageError(f"{at}: {described(line)} is not understood; {_FORMS}")
-    if (host := _HOST.fullmatch(word)) and int(host["port"] or _SSH) < _SSH:
-        raise UsageError(
-            f'{at}: "{word}": {host["port"]} slots, as in MPICH, or a port? write '
-            f"{host['host']} slots={host['port']}, or ansible_port={host['port']}"
-        )
-    slots = [int(number) for most, number in _SLOTS.findall(line) if not most]
-    yield from _hosts(word, at, {"devices": slots[0]} if any(slots) else {})
+def _slots(match: re.Match[str]) -> str:
+    """The slots of a hostfile as a variable; the most are left out, and so are none."""
+    is_limit, number = match.groups()
+    return "" if is_limit or number == "0" else f" slots={number}"
 
 
 def ansible_inventory(cluster: Cluster) -> dict[str, Any]:
@@ -377,13 +372,10 @@ def ansible_inventory(cluster: Cluster) -> dict[str, Any]:
     groups: dict[str, list[str]] = {"primary": [cluster.primary.name]}
     for node in cluster.nodes:
         for name in (cluster.name, *node.groups):
-            groups.setdefault(_group(name), []).append(node.name)
+            group = re.sub(r"^(?=\d)|\W", "_", name, flags=re.ASCII)
+            groups.setdefault(group, []).append(node.name)
     hostvars = {node.name: _variables(node) for node in cluster.nodes}
     return {"_meta": {"hostvars": hostvars}} | {name: {"hosts": groups[name]} for name in groups}
-
-
-def _group(name: str) -> str:
-    return re.sub(r"^(?=\d)|\W", "_", name, flags=re.ASCII)
 
 
 def _variables(node: Node) -> dict[str, object]:
@@ -394,13 +386,9 @@ def _variables(node: Node) -> dict[str, object]:
         "ansible_user": ssh.user,
         "ascendboot_cluster_address": node.cluster_address,
         "ascendboot_server_id": node.server_id,
+        "ansible_ssh_private_key_file": ssh.identity and str(Path(ssh.identity).absolute()),
+        "ansible_become": ssh.sudo != "none",
+        "ansible_ssh_common_args": ssh.jump and f"-o ProxyJump={shlex.quote(ssh.jump)}",
+        "ascendboot_container": node.container,
     }
-    if ssh.identity:
-        variables["ansible_ssh_private_key_file"] = str(Path(ssh.identity).absolute())
-    if ssh.sudo != "none":
-        variables["ansible_become"] = True
-    if ssh.jump:
-        variables["ansible_ssh_common_args"] = f"-o ProxyJump={shlex.quote(ssh.jump)}"
-    if node.container:
-        variables["ascendboot_container"] = node.container
-    return variables
+    return {name: value for name, value in variables.items() if value}

@@ -102,13 +102,16 @@ def test_files_of_other_tools(text: str, hosts: dict[str, Any], notes: list[str]
     assert read(text) == (addressed, notes)
 
 
+def written_by_ansible(*form: str) -> str:
+    program = Path(sys.executable).with_name("ansible-inventory")
+    argv = [str(program), "-i", "i.ini", *form]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
 @pytest.mark.parametrize("form", [("--list",), ("--list", "--yaml")], ids=["json", "yaml"])
 def test_what_ansible_writes_reads_as_the_file_itself(form: tuple[str, ...]) -> None:
     Path("i.ini").write_text(INI)
-    program = Path(sys.executable).with_name("ansible-inventory")
-    argv = [str(program), "-i", "i.ini", *form]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True)
-    assert read(done.stdout)[0] == OF_INI
+    assert read(written_by_ansible(*form))[0] == OF_INI
     hosts, _ = hosts_of((), Path("f"))
     assert {host.name: host.groups for host in hosts if host.groups} == {
         "w01": ("both", "web"),
@@ -166,9 +169,6 @@ def test_variables_beside_an_inventory_count_as_in_ansible() -> None:
             "host_vars/b2.yml": "# nothing\n---\n",
         }
     )
-    program = Path(sys.executable).with_name("ansible-inventory")
-    argv = [str(program), "-i", "i.ini", "--list"]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True)
     hosts, notes = hosts_of((), Path("i.ini"))
     found = {host.name: host.keys for host in hosts}
     assert found == {
@@ -177,7 +177,7 @@ def test_variables_beside_an_inventory_count_as_in_ansible() -> None:
     }
     assert notes == []
     Path("elsewhere").mkdir()
-    Path("elsewhere/hosts.json").write_text(done.stdout)
+    Path("elsewhere/hosts.json").write_text(written_by_ansible("--list"))
     merged, _ = hosts_of((), Path("elsewhere/hosts.json"))
     assert {host.name: host.keys for host in merged} == found
 
