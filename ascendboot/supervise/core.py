@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.names import fold
+from ascendboot.supervise import policy
 from ascendboot.supervise.memory import (
     ACTIVE,
     ENDED,
@@ -19,22 +20,7 @@ from ascendboot.supervise.memory import (
     Stop,
     Wait,
 )
-from ascendboot.supervise.policy import (
-    OF_JOB,
-    Fault,
-    FaultKind,
-    NodeState,
-    Status,
-    Treatment,
-    after_fault,
-    common_nodes,
-    first_cause,
-    healthy_again,
-    hold_s,
-    is_back,
-    legal_world,
-    why_not_legal,
-)
+from ascendboot.supervise.policy import OF_JOB, Fault, FaultKind, NodeState, Status, Treatment
 from ascendboot.value import as_json, asdict, from_json, replace
 
 __all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]
@@ -216,9 +202,9 @@ class Core(Memory, eq=False):
             return False
         if node in self.excused:
             self.excused = [name for name in self.excused if name != node]
-            self._set(node, healthy_again(now))
+            self._set(node, policy.healthy_again(now))
         else:
-            until = self.at + hold_s(self.limits.stable_for_s, now.relapses)
+            until = self.at + policy.hold_s(self.limits.stable_for_s, now.relapses)
             status = "soft-quarantine" if now.status == "absent" else now.status
             self._set(node, replace(now, status=status, until=until))
             if self.state is State.WAITING and not now.relapses:
@@ -267,8 +253,11 @@ class Core(Memory, eq=False):
     def resize(self, at: float, count: int) -> tuple[Action, ...]:
         """Use at most this number of nodes from the next checkpoint on."""
         self._now(at)
-        if legal_world(self.shape, count, self.devices, at_least=self.limits.min_nodes) is None:
-            why = why_not_legal(self.shape, count, self.devices, self.limits.min_nodes)
+        if (
+            policy.legal_world(self.shape, count, self.devices, at_least=self.limits.min_nodes)
+            is None
+        ):
+            why = policy.why_not_legal(self.shape, count, self.devices, self.limits.min_nodes)
             raise UsageError(f"resize {count}: {why}")
         self.size = count
         self._event("resize", f"at most {count} nodes")
@@ -294,7 +283,7 @@ class Core(Memory, eq=False):
             return ()
         for name, now in self.nodes.items():
             if now.until is not None and now.until <= self.at:
-                self._set(name, healthy_again(now))
+                self._set(name, policy.healthy_again(now))
         due = [fault for until, fault in self.pending if until <= self.at]
         if due and self.state in ACTIVE:
             return self._stop(due[0])
@@ -365,13 +354,13 @@ class Core(Memory, eq=False):
                 self.before[node] = now
             self.recent.append(fault)
             self.excused = [name for name in self.excused if name != node]
-            self._set(node, after_fault(now, fault, treatment, self.limits.stable_for_s))
+            self._set(node, policy.after_fault(now, fault, treatment, self.limits.stable_for_s))
         among = (
             {*self.members, *self.before}
             if self.state not in (State.IDLE, State.WAITING)
             else self.order
         )
-        found = common_nodes(self.recent, among, self.limits.common_s)
+        found = policy.common_nodes(self.recent, among, self.limits.common_s)
         if found:
             self.common_at = fault.at
             others = ", ".join(sorted(found - {node}))
@@ -396,7 +385,7 @@ class Core(Memory, eq=False):
         return (Stop(self.generation, cause),)
 
     def _cause(self) -> Fault:
-        return first_cause(self.faults, self.limits.correlate_s)
+        return policy.first_cause(self.faults, self.limits.correlate_s)
 
     def _by_operator(self, words: str, node: str = "") -> Fault:
         kind = FaultKind.PREEMPTED_BY_OPERATOR
@@ -488,8 +477,8 @@ class Core(Memory, eq=False):
         self.generation += 1
         self.members = chosen
         for name in chosen:
-            if is_back(self.nodes[name]):
-                self._set(name, healthy_again(self.nodes[name]))
+            if policy.is_back(self.nodes[name]):
+                self._set(name, policy.healthy_again(self.nodes[name]))
         self.launched_at, self.step_at_launch = None, self.best_step
         self.faults, self.pending = [], []
         words = f"{len(chosen)} nodes: {', '.join(chosen)}"
@@ -503,7 +492,7 @@ class Core(Memory, eq=False):
         """
         usable = self._healthy()
         others = [name for name in self.order if self.nodes[name].status == "suspect"]
-        others += [name for name in self.order if is_back(self.nodes[name])]
+        others += [name for name in self.order if policy.is_back(self.nodes[name])]
         if self._world(len(usable) + len(others)) is None:
             return None
         for more in range(len(others) + 1):
@@ -530,7 +519,7 @@ class Core(Memory, eq=False):
         limits = self.limits
         most = [count for count in (limits.max_nodes, self.size) if count is not None]
         at_most = min(most, default=None)
-        return legal_world(
+        return policy.legal_world(
             self.shape, available, self.devices, at_least=limits.min_nodes, at_most=at_most
         )
 
@@ -538,7 +527,7 @@ class Core(Memory, eq=False):
         count = sum(n.status in ("healthy", "suspect") for n in self.nodes.values())
         if self._world(count):
             return "no node is left from which a job can start: neither the primary nor a standby"
-        return why_not_legal(self.shape, count, self.devices, self.limits.min_nodes)
+        return policy.why_not_legal(self.shape, count, self.devices, self.limits.min_nodes)
 
     def _healthy(self) -> list[str]:
         return [name for name in self.order if self.nodes[name].status == "healthy"]
