@@ -18,83 +18,88 @@ def hang(seconds: float) -> Standstill:
     return Standstill(silent_s=seconds, idle_s=seconds, is_hang=True)
 
 
-def test_a_hang_is_reported_once() -> None:
-    detector = Detector(["a"], 20)
+def alone(*samples: NodeSample) -> list[tuple[str, NodeSample]]:
+    return [("a", one) for one in samples]
+
+
+SEEN = {
     # The clock of a node begins anywhere.
-    told = [detector.take("a", sample(at, 5.0, 7.0)) for at in (1000, 1010, 1019, 1020, 1030)]
-    assert told == [None, None, None, hang(20), None]
+    "once": (
+        alone(*(sample(at, 5.0, 7.0) for at in (1000, 1010, 1019, 1020, 1030))),
+        {3: hang(20)},
+    ),
+    "work or output of any rank": (
+        alone(
+            sample(0, 5.0, 7.0),
+            sample(10, 5.0, 7.6),  # 6 %
+            sample(19, 5.0, 7.6),
+            sample(30, 5.0, 7.7, wrote=True),  # 1 % is not work, a line is
+            sample(49, 5.3, 8.0),
+            sample(50, 5.3, 8.0),
+        ),
+        {5: hang(20)},
+    ),
+    "output of one node": (
+        [
+            *(("a", sample(0, 1.0)), ("b", sample(500, 1.0, wrote=True))),
+            *(("a", sample(30, 1.0)), ("b", sample(530, 1.0, wrote=True))),
+            ("b", sample(550, 1.0)),  # what a did meanwhile, it has not said
+            ("a", sample(50, 1.0)),
+        ],
+        {5: hang(20)},
+    ),
+    "a node without samples": (
+        [
+            *(("a", sample(at, 1.0)) for at in (0, 10, 30, 300)),
+            *(("b", sample(at, 1.0)) for at in (0, 10)),
+            # It was cut off, and says at once what it had to say meanwhile.
+            *(("b", sample(300, 1.0, wrote=True)), ("a", sample(310, 1.0))),
+            *(("b", sample(320, 1.0)), ("a", sample(320, 1.0))),
+        ],
+        {9: hang(20)},
+    ),
+    # Ranks that spin: once per job, and a hang of them all the same.
+    "spin": (
+        alone(
+            *(sample(at, at * 1.0) for at in (0, 10, 20, 30)),
+            sample(40, 40.0, wrote=True),
+            *(sample(at, at * 1.0) for at in (50, 60, 70)),
+            *(sample(at, 70.0) for at in (80, 90)),
+        ),
+        {
+            2: Standstill(silent_s=20, idle_s=0, is_hang=False),
+            9: Standstill(silent_s=50, idle_s=20, is_hang=True),
+        },
+    ),
+    "again": (
+        alone(sample(0, 1.0), sample(20, 1.0), sample(30, 9.0), sample(50, 9.0)),
+        {1: hang(20), 3: Standstill(silent_s=50, idle_s=20, is_hang=True)},
+    ),
+    "started ranks and ended processes are work": (
+        alone(
+            *(sample(0), sample(20)),  # nobody is there that could hang
+            *(sample(30, 0.1), sample(49, 0.0)),  # a child ended and took its time with it
+            *(sample(68, 0.0), sample(69, 0.0)),
+        ),
+        {
+            4: Standstill(silent_s=38, idle_s=19, is_hang=False),
+            5: Standstill(silent_s=39, idle_s=20, is_hang=True),
+        },
+    ),
+    "an ended rank is no work": (
+        alone(sample(0, 1.0, 2.0), sample(10, 1.0), sample(20, 1.0)),
+        {2: hang(20)},
+    ),
+}
 
 
-def test_work_or_output_of_any_rank_restarts_the_timeout() -> None:
-    detector = Detector(["a"], 20)
-    steps = (
-        sample(0, 5.0, 7.0),
-        sample(10, 5.0, 7.6),  # 6 %
-        sample(19, 5.0, 7.6),
-        sample(30, 5.0, 7.7, wrote=True),  # 1 % is not work, a line is
-        sample(49, 5.3, 8.0),
-        sample(50, 5.3, 8.0),
-    )
-    assert [detector.take("a", step) for step in steps] == [*[None] * 5, hang(20)]
-
-
-def test_output_on_one_node_is_output_of_the_job() -> None:
-    detector = Detector(["a", "b"], 20)
-    for at in (0, 10, 20, 30):
-        assert detector.take("a", sample(at, 1.0)) is None
-        assert detector.take("b", sample(at + 500, 1.0, wrote=True)) is None
-    assert detector.take("b", sample(550, 1.0)) is None  # what a did meanwhile, it has not said
-    assert detector.take("a", sample(50, 1.0)) == hang(20)
-
-
-def test_a_node_that_sends_no_samples_does_not_hang() -> None:
-    detector = Detector(["a", "b"], 20)
-    for at in (0, 10, 20, 30, 300):
-        assert detector.take("a", sample(at, 1.0)) is None
-    assert detector.take("b", sample(0, 1.0)) is None
-    assert detector.take("b", sample(10, 1.0)) is None
-    # It was cut off, and says at once what it had to say meanwhile.
-    assert detector.take("b", sample(300, 1.0, wrote=True)) is None
-    assert detector.take("a", sample(310, 1.0)) is None
-    assert detector.take("b", sample(320, 1.0)) is None
-    assert detector.take("a", sample(320, 1.0)) == hang(20)
-
-
-def test_ranks_that_spin_are_reported_once_per_job() -> None:
-    detector = Detector(["a"], 20)
-    spin = [detector.take("a", sample(at, at * 1.0)) for at in (0, 10, 20, 30)]
-    assert spin == [None, None, Standstill(silent_s=20, idle_s=0, is_hang=False), None]
-    assert detector.take("a", sample(40, 40.0, wrote=True)) is None
-    assert [detector.take("a", sample(at, at * 1.0)) for at in (50, 60, 70)] == [None] * 3
-    # A hang of them is told all the same.
-    assert [detector.take("a", sample(at, 70.0)) for at in (80, 90)] == [
-        None,
-        Standstill(silent_s=50, idle_s=20, is_hang=True),
-    ]
-
-
-def test_a_second_hang_is_reported_again() -> None:
-    detector = Detector(["a"], 20)
-    assert [detector.take("a", sample(at, 1.0)) for at in (0, 20)] == [None, hang(20)]
-    assert detector.take("a", sample(30, 9.0)) is None
-    assert detector.take("a", sample(50, 9.0)) == Standstill(silent_s=50, idle_s=20, is_hang=True)
-
-
-def test_started_ranks_and_ended_processes_count_as_work() -> None:
-    detector = Detector(["a"], 20)
-    assert detector.take("a", sample(0)) is None
-    assert detector.take("a", sample(20)) is None  # nobody is there that could hang
-    assert detector.take("a", sample(30, 0.1)) is None
-    assert detector.take("a", sample(49, 0.0)) is None  # a child ended and took its time with it
-    assert detector.take("a", sample(68, 0.0)) == Standstill(silent_s=38, idle_s=19, is_hang=False)
-    assert detector.take("a", sample(69, 0.0)) == Standstill(silent_s=39, idle_s=20, is_hang=True)
-
-
-def test_an_ended_rank_does_not_count_as_work() -> None:
-    detector = Detector(["a"], 20)
-    assert detector.take("a", sample(0, 1.0, 2.0)) is None
-    assert detector.take("a", sample(10, 1.0)) is None
-    assert detector.take("a", sample(20, 1.0)) == hang(20)
+@pytest.mark.parametrize(("steps", "told"), SEEN.values(), ids=SEEN)
+def test_what_is_reported_after_which_samples(
+    steps: list[tuple[str, NodeSample]], told: dict[int, Standstill]
+) -> None:
+    detector = Detector({node for node, _ in steps}, 20)
+    reports = [detector.take(node, one) for node, one in steps]
+    assert {at: report for at, report in enumerate(reports) if report} == told
 
 
 SHARES = st.lists(st.tuples(st.floats(0, 2), st.booleans()), min_size=1, max_size=40)

@@ -11,7 +11,7 @@ import pytest
 from ascendboot.console.screen import Screen
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.loss import BadLoss, record_loss
-from ascendboot.jobs.progress import Arrivals, Progress, has_started, signal_of, will_end
+from ascendboot.jobs.progress import Arrivals, Progress, has_started, will_end
 from ascendboot.launch.events import (
     EndingBegan,
     Event,
@@ -77,6 +77,7 @@ ENDED = {
 
 
 def test_success_as_json(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_text(OWN.replace("loss is nan", "no"))
     ends = [(rank, 0, 10.0) for rank in range(4)]
     assert report(progress(*ends, launcher=0), tmp_path).to_json() == {
         "job_id": "job-1",
@@ -287,13 +288,6 @@ def test_no_success_if_a_node_could_not_be_checked(tmp_path: Path) -> None:
     assert (found.message, found.notes) == ("a-2: gone", ("a-2: gone", "a note"))
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "number"), [(0, None), (1, None), (128, None), (129, 1), (137, 9), (255, None)]
-)
-def test_signal_of(exit_code: int, number: int | None) -> None:
-    assert signal_of(exit_code) == number
-
-
 # The cause of a failure, from the logs and events.
 
 RECORDED = Path(__file__).parents[2] / "data/rank-log"
@@ -444,12 +438,6 @@ def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> No
     found = report(progress((0, 1, T), (3, 0, T - 5)), tmp_path)
     assert (cause_of(found).kind, cause_of(found).ranks) == (CauseKind.LEFT, (3,))
     assert (failing_rank(found), found.exit_code) == (0, 1)
-
-
-def test_a_job_that_succeeds_has_no_cause(tmp_path: Path) -> None:
-    (tmp_path / "rank.0.log").write_text(OWN)
-    found = report(progress(*((n, 0, T) for n in range(4)), launcher=0), tmp_path)
-    assert (found.cause, found.state) == (None, JobState.SUCCEEDED)
 
 
 def plog(folder: Path, rank: int, *lines: str) -> None:

@@ -265,32 +265,26 @@ def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
     assert found.report.state is JobState.RUNNING
     assert [n.to_json() for n in found.nodes] == [
         {
+            **{key: {} for key in ("last_lines", "silent_s", "lines_per_s", "loads", "npus")},
+            **dict.fromkeys(("ranks_alive", "processes", "launcher_alive")),
             "node": "a-1",
             "ranks": [0, 1],
-            "ranks_alive": None,
-            "processes": None,
-            "launcher_alive": None,
-            "last_lines": {},
-            "silent_s": {},
-            "lines_per_s": {},
-            "npus": {},
             "npu_problem": "",
-            "loads": {},
             "problem": "off",
         },
         {
             "node": "a-2",
             "ranks": [2, 3],
+            "npu_problem": "",
+            "problem": "",
             "ranks_alive": [2],
             "processes": 1,
             "launcher_alive": None,
             "last_lines": {"2": "step 7"},
             "silent_s": {"2": 5.0},
             "lines_per_s": {},
-            "npus": {},
-            "npu_problem": "",
             "loads": {"2": {"state": "S", "cpu_percent": 99.5, "memory_bytes": 4096}},
-            "problem": "",
+            "npus": {},
         },
     ]
 
