@@ -30,7 +30,8 @@ from invoke.util import helpline
 from ascendboot import __version__
 from ascendboot.cli.common import INTERRUPTED, end_at_ctrl_c, end_at_ctrl_c_with, exit_with
 from ascendboot.cli.completion import PLACES, VERBS
-from ascendboot.console.streams import lost_document, wrapped, write_plainly
+from ascendboot.console.screen import Screen
+from ascendboot.console.streams import lost_document, wrapped
 from ascendboot.errors import LaunchError, UsageError
 from ascendboot.templates import installed_templates
 
@@ -434,7 +435,7 @@ def _plain_errors() -> Iterator[None]:
         yield
     except Exit as end:
         if end.message:
-            write_plainly(sys.stderr, end.message)
+            Screen().errors(end.message, style="")
         raise Exit(code=end.code) from end
 
 

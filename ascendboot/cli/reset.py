@@ -129,8 +129,10 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
     away = [each.name for each in target.nodes if node and (removes or each.name in gone)]
     known = state.recall(cluster.name, "nodes") or {}
     rest = _without(call.cluster(with_own_table=True), away, known) if away else None
-    run = state.new_run(verb, hidden=cluster.secrets)
     agreed = partial(_agreed, verb, screen, yes=flags.yes, can_ask=not call.json)
+    if forget and not flags.plan:
+        agreed(f"Forget {chosen} without removing anything there, and replace the keys?", ())
+    run = state.new_run(verb, hidden=cluster.secrets)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
     opened = partial(
         Session.opened, state=state, run=run, accept_new=False, forks=call.forks, screen=screen
@@ -142,8 +144,6 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
             report = _reset(session, target, here, agreed, flags, skips_lost=removes)
-    elif not flags.plan:
-        agreed(f"Forget {chosen} without removing anything there, and replace the keys?", ())
     lost = [each.node for each in report.results if each.outcome is Outcome.UNREACHABLE]
     reset = {each.node for each in report.results if each.phase == "reset"} - {*lost}
     kept = {*()} if forget else {*away} - reset

@@ -34,7 +34,7 @@ def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> Non
     """
     grace_s = None if grace is None else seconds("stop: --grace", grace)
     screen, notes = call.screen, []
-    with call.session("stop", call.cluster()) as session:
+    with call.session("stop", call.cluster(), reads=True) as session:
         found = find_job(session, job)
         record, state = found.job.record, found.status.report.state
         before = {node.node: node.processes for node in found.status.nodes}

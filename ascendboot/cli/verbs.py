@@ -272,6 +272,7 @@ def _explained(error: AscendbootError | OSError) -> tuple[str, int]:
     """Return the message of an error, and the exit code."""
     if isinstance(error, AscendbootError):
         return str(error), error.exit_code
-    where, what = error.filename or "this machine", error.strerror or error
+    where, what = str(error.filename or "this machine"), error.strerror or error
+    where = f"./{where}" if error.filename and not where.startswith("/") else where
     message = f"{where}: could not be used: {what}; make room or access, then repeat"
     return message, AscendbootError.exit_code

@@ -118,15 +118,6 @@ class Screen(streams.Writer):
         """Whether lines of the result were lost; with --json the result is the document."""
         return self.lost and not self.json_mode
 
-    def say(self, text: str, style: str = "") -> None:
-        """Print one line; at a terminal it is wrapped, and further lines are indented."""
-        words = text.lstrip(" ")
-        indent = len(text) - len(words)
-        lines = self.fitted(words, indent)
-        first, *rest = self.fitted(words, indent + 2) if len(lines) > 1 else lines
-        for line in (f"{' ' * indent}{first}", *rest):
-            self.line((line, style))
-
     def say_once(self, text: str, style: str = "") -> None:
         """Print a note, unless the same one was printed before."""
         if text not in self._said:
@@ -191,13 +182,13 @@ class Screen(streams.Writer):
         return streams.Writer(sys.stderr if to_stderr else sys.stdout).has_colours
 
     def error(self, text: str, style: str = "red") -> None:
-        """Print a failure on standard error, on one line."""
-        self._err.line((text, style))
+        """Print a failure on standard error, as `say`."""
+        self._err.say(text, style)
 
-    def errors(self, text: str) -> None:
+    def errors(self, text: str, style: str = "red") -> None:
         """Print the lines of a failure."""
         for line in text.split("\n"):
-            self.error(line)
+            self.error(line, style)
 
     def agrees(self, question: str) -> bool:
         """Ask a question at the terminal; no answer means no."""

@@ -237,6 +237,15 @@ class Writer:
         lines = wrapped(words, width, initial_indent=" " * column, subsequent_indent=" " * hang)
         return [lines[0][column:], *lines[1:]] if lines else [""]
 
+    def say(self, text: str, style: str = "") -> None:
+        """Print one line; at a terminal it is wrapped, and further lines are indented."""
+        words = text.lstrip(" ")
+        indent = len(text) - len(words)
+        lines = self.fitted(words, indent)
+        first, *rest = self.fitted(words, indent + 2) if len(lines) > 1 else lines
+        for line in (f"{' ' * indent}{first}", *rest):
+            self.line((line, style))
+
     def working(self, title: str) -> None:
         """Show a spinner with this title until `rest`, only at a terminal."""
         self.rest()
@@ -324,8 +333,3 @@ def has_reader(stream: TextIO) -> bool:
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return not poll.poll(0)
-
-
-def write_plainly(stream: TextIO, words: str) -> None:
-    """Write the lines of an error without colours."""
-    BestEffortStream(stream).write("".join(f"{legible_line(x)}\n" for x in words.split("\n")))

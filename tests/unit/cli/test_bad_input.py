@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,9 +18,10 @@ from tests.unit.cli.calls import MAIN, ended, ended_here
 
 VERBS = {v: Outline.read(s) for place in PLACES for v, s in verbs_in(place).items()}
 LISTS = {"env", "path", "file", "host", "hccn-conf"}
-FILLED = {"kind": "busy", "count": "2", "source": "/etc/passwd", "dest": "/nowhere"}
+FILLED = {"kind": "busy", "count": "2", "source": "/etc/passwd", "dest": "/nowhere", "node": "n-2"}
 BEFORE, AFTER = {"export.volcano": ["--image", "x"]}, {"exec": ["--", "true"]}
 INVENTORY = 'cluster: x\nnodes: {"n-[1-3]": {address: "127.0.0.[1-3]", port: 1}}\n'
+Called = Callable[[list[str]], tuple[int, str, str]]
 
 
 def line(verb: str, *words: str) -> list[str]:
@@ -33,45 +36,59 @@ def with_flag(flag: str, *besides: str) -> Iterator[str]:
     yield from (v for v, o in VERBS.items() if flag in o.flags and v not in besides)
 
 
+NAMING = (*with_flag("nodes", "lab.up"), "reset", "remove", "shell")
+"""The verbs that take nodes, without those that need a job or a practice cluster."""
+BAD_SETS = {
+    "n-9": 'there is no "n-9", only n-[1-3]',
+    "": '"" is no node; there are n-[1-3]',
+    ",": '"," is no node; there are n-[1-3]',
+    "@nobody": 'there is no "@nobody", only n-[1-3]',
+    "n-[3-1]": '"n-[3-1]": [3-1] runs backwards; write [1-3]',
+}
+
+
+def of_nodes(verb: str, nodes: str) -> list[str]:
+    """A call of the verb for these nodes."""
+    flag = next((f"--{name}" for name in ("nodes", "node") if name in VERBS[verb].flags), "")
+    words = line(verb, "-i", "x.yaml", *([flag, nodes] if flag else []))
+    return [nodes if word == FILLED["node"] else word for word in words]
+
+
 def cases() -> Iterator[tuple[str, list[str], str]]:
     """What is wrong, the call, and a part of the message."""
-    needs = [*with_flag("inventory", "report", "ranktable.convert", "ranktable.validate")]
+    needs_none = ("report", "ranktable.convert", "ranktable.validate", "quarantine", "release")
     for verb, outline in VERBS.items():
         other = "check" if verb == "setup" else "setup"
         yield "two verbs", line(verb, other), f"{verb}, {other}: two verbs in one line; "
         for flag in [flag for flag in outline.flags if flag not in LISTS][:1]:
             twice = [f"--{flag}", *(["1"] if outline.flags[flag] else [])] * 2
             yield "a flag twice", line(verb, *twice), f"{verb}: --{flag}: given more than once; "
-    for verb in needs:
+    for verb in with_flag("inventory", *needs_none):
         yield "no inventory", line(verb), "no inventory is named: "
         yield "a folder", line(verb, "--inventory", "folder"), "folder is a folder; name the YAML"
         yield "unreadable", line(verb, "-i", "loop.yaml"), "loop.yaml: could not be read: "
         yield "not a text", line(verb, "-i", "bytes.yaml"), "bytes.yaml"
         yield "no nodes", line(verb, "-i", "empty.yaml"), "empty.yaml:2: nodes: "
-    for verb in with_flag("nodes", "lab.up"):
-        words = ["-i", "x.yaml", *(["--hccl-test"] if verb == "check" else [])]
-        yield (
-            "unknown node",
-            line(verb, *words, "--nodes", "n-9"),
-            '--nodes: there is no "n-9", only',
-        )
-        for text in ("", ",", "@nobody"):
-            yield "empty subset", line(verb, *words, "--nodes", text), "--nodes: "
-    yield "no primary", line("train", "-i", "x.yaml", "--nodes", "n-[2-3]"), "--nodes: "
+        no_file = [*line(verb), "y"] if "inventory" in VERBS[verb].bare else line(verb, "-i", "y")
+        yield "no file", no_file, "could not find the inventory y: tried y, y.yaml, inventories/y"
+    for verb in NAMING:
+        for nodes, said in BAD_SETS.items():
+            yield f"nodes {nodes}", of_nodes(verb, nodes), said
+    yield "no primary", of_nodes("train", "n-[2-3]"), "--nodes: "
+    yield "the primary", of_nodes("remove", "n-[1-2]"), "could not remove n-1: it is the primary"
+    yield "no terminal", of_nodes("shell", "n-2"), "no terminal; run commands with: exec --nodes n"
+    yield "no terminal", [*of_nodes("remove", "n-2"), "--forget"], "see --plan, or use --yes"
     for verb in with_flag("job", "ranktable.convert", "ranktable.write", "ranktable.validate"):
         words = ["-i", "x.yaml"] if "inventory" in VERBS[verb].flags else []
-        yield (
-            "ambiguous job",
-            line(verb, *words, "--job", "2026"),
-            '"2026" may be 20260101-train-ab',
-        )
+        said = '"2026" may be 20260101-train-ab'
+        yield "ambiguous job", line(verb, *words, "--job", "2026"), said
         yield "no such job", line(verb, *words, "--job", "2025"), "2025"
 
 
 @pytest.fixture
 def called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[list[str]], tuple[int, str, str]]:
+) -> Called:
     """Calls the program in a folder with inventories and two jobs."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
@@ -99,11 +116,7 @@ def called(
     [pytest.param(*case, id=f"{case[0]}-{case[1][0]}") for case in cases()],
 )
 def test_bad_input_is_refused_in_one_message_before_anything_is_written(
-    what: str,
-    words: list[str],
-    said: str,
-    called: Callable[[list[str]], tuple[int, str, str]],
-    tmp_path: Path,
+    what: str, words: list[str], said: str, called: Called, tmp_path: Path
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
     code, out, err = called(words)
@@ -114,33 +127,61 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("verb", [v for v in NAMING if v not in ("train", "shell")])
+def test_a_subset_may_lack_the_primary(verb: str, called: Called) -> None:
+    code, *said = called([*of_nodes(verb, "n-[2-3]"), *(["--plan"] if verb == "remove" else [])])
+    named = set(re.findall(r"\bn-\d\b(?=\S* *unreachable)", "".join(said)))
+    logs_in = {"n-1"} if verb in ("setup", "check") else set()
+    assert (code, named) == (4, {"n-2", "n-3"} | logs_in)
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that the program takes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 SURROUNDINGS: dict[str, dict[str, str | None]] = {
     "no HOME": {"HOME": None},
     "HOME is gone": {"HOME": "/sys/nowhere"},
-    "40 columns": {"COLUMNS": "40"},
-    "read-only": {"HOME": "/sys/nowhere", "place": "/sys"},
+    "40 columns, ASCII": {"COLUMNS": "40", "TERM": "xterm"},
+    "read-only": {"HOME": "/sys/nowhere"},
 }
+CODES = {
+    **dict.fromkeys(VERBS, 2),
+    **dict.fromkeys(("setup", "check", "adopt", "reset", "exec", "copy", "fetch"), 4),
+    **dict.fromkeys(("ranktable.validate", "ranktable.write", "ranktable.convert"), 4),
+    "train": 125,
+    "jobs": 1,
+    "topology.show": 0,
+    "export.ansible": 0,
+}
+"""Of the call without flags: a usage error, or nodes that do not answer."""
+READ_ONLY = {**dict.fromkeys(("setup", "adopt", "reset", "remove", "logs", "fetch"), 1), "jobs": 0}
+"""Where nothing can be written, and no job is known."""
 
 
 @pytest.mark.parametrize("around", SURROUNDINGS)
-@pytest.mark.parametrize("verb", [*with_flag("inventory")])
-def test_no_verb_needs_a_home_a_wide_terminal_or_a_folder_to_fail_properly(
-    verb: str,
-    around: str,
-    called: Callable[[list[str]], tuple[int, str, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if not verb.startswith("lab.")])
+def test_no_verb_needs_a_home_a_wide_terminal_or_a_folder_to_end_properly(
+    verb: str, around: str, called: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "é.yaml").write_text(INVENTORY)
+    monkeypatch.chdir("/sys" if around == "read-only" else tmp_path)
     for name, value in SURROUNDINGS[around].items():
-        if name == "place":
-            monkeypatch.chdir(str(value))
-        elif value is None:
-            monkeypatch.delenv(name)
-        else:
-            monkeypatch.setenv(name, value)
-    code, out, err = called(line(verb, "-i", str(tmp_path / "x.yaml")))
-    assert code in (0, 1, 2, 4, 125)
-    assert out or err
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    terminals = {name: Terminal(io.BytesIO(), "ascii") for name in ("stdout", "stderr")}
+    for name, terminal in terminals.items() if "columns" in around else ():
+        monkeypatch.setattr(sys, name, terminal)
+    states = ["-i", str(tmp_path / "é.yaml")] if "inventory" in VERBS[verb].flags else []
+    code, *said = called(line(verb, *states))
+    assert code == (CODES | (READ_ONLY if around == "read-only" else {}))[verb], said
+    written = b"".join(terminal.detach().getvalue() for terminal in terminals.values())  # type: ignore[attr-defined]
+    assert any(said) or written
+    shown = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*\w", "", written.decode()))
+    wide = [row for row in shown if len(row) > 40 and " " in row.strip()]
+    assert verb == "export.ansible" or wide == []  # its JSON is a document, not rows
 
 
 @pytest.mark.parametrize(

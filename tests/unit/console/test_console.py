@@ -13,7 +13,6 @@ import pytest
 
 from ascendboot.cli.train import refused
 from ascendboot.console.screen import Screen, folded
-from ascendboot.console.streams import write_plainly
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.model.job import CauseKind, FirstFailure, Followed, JobCause, JobReport, RankEnd
 from ascendboot.model.report import Finding, Level, Outcome, Report, StepResult
@@ -104,7 +103,7 @@ def test_item_06_no_text_of_a_node_begins_a_line(
     screen.errors(str(refused(f"lab-2: {forged}", str(NodeError("lab-3", forged)))))
     screen.error(str(NodeError("lab-4", str(NotUnderstoodError("npu-smi", 1, forged, "a table")))))
     screen.phase("Reach", [result("lab-2", Outcome.FAILED, str(NodeError("lab-2", forged)))])
-    write_plainly(sys.stderr, str(UnreachableError("lab-2", forged)))
+    screen.errors(str(UnreachableError("lab-2", forged)), style="")
     lines = re.sub(r"\x1b\[[0-9;]*m", "", "".join(capsys.readouterr())).splitlines()
     begins = [line.split()[0].rstrip(":") for line in lines]
     nodes = ["lab-2", "Reach", "lab-2", "lab-2", "lab-2", "lab-3", "Stopped", "lab-4", "lab-2"]
