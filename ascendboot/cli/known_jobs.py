@@ -38,7 +38,16 @@ JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwi
 REPORT_FILE = "job.json"
 SUPERVISE_FOLDER = "supervise"
 """Of a supervised job, in the folder of its run."""
-REPEATED = frozenset({"look for jobs", "query the state of the devices", "read the clock"})
+REPEATED = frozenset(
+    {
+        "look for jobs",
+        "query the state of the devices",
+        "read the clock",
+        "list the checkpoints",
+        "look at what the job needs",
+        "look at the devices",
+    }
+)
 """Purposes of the commands that watch a job."""
 _SAMPLE_S = 30.0
 _KEYS: tuple[Callable[[NpuUse], int], ...] = (
@@ -81,9 +90,16 @@ class FoundJob(Value):
         return {name: look for name, look in self.looks.items() if isinstance(look, NodeError)}
 
     @property
+    def supervised(self) -> Supervision | None:
+        """The supervised job of which it is a generation, if it is one."""
+        return supervision(self.job.folder.parent)
+
+    @property
     def goes_on(self) -> bool:
-        """Whether it runs, as far as can be seen without a primary that does not answer."""
-        state = self.status.report.state
+        """Whether it or a later generation runs, as far as can be seen without a lost primary."""
+        whole, state = self.supervised, self.status.report.state
+        if whole is not None and (whole.core.end or whole.is_followed):
+            return whole.core.end is None
         is_unseen = state is JobState.LOST and self.job.record.primary in self.errors
         return state is JobState.RUNNING or is_unseen
 
@@ -143,6 +159,22 @@ def looked_again(found: FoundJob, *, details: bool = False) -> FoundJob:
     folder, ids, forks = record.job_folder.parent, [record.job_id], session.forks
     answers = probe_jobs(sides, folder, ids, details=details, forks=forks)
     return found_by(found.job, session, sides, {**found.errors, **answers})
+
+
+def next_generation(found: FoundJob) -> FoundJob | None:
+    """Return the newest generation of a supervised job, once it has started; None: this is it."""
+    session, whole = found.session, found.supervised
+    if whole is None or whole.is_starting:
+        return None
+    folder = found.job.folder.with_name(f"g{whole.core.generation}")
+    record = read_record(folder) if folder != found.job.folder else None
+    if record is None:
+        return None
+    connected = dict(session.transports)  # a node that returns changes it meanwhile
+    sides = {n: ReadOnly(t) for n, t in connected.items() if n in record.nodes}
+    unknown = {n: UnreachableError(n, "is not connected yet") for n in record.nodes}
+    newer = replace(found, job=KnownJob(record, folder), transports=sides, looks=unknown)
+    return looked_again(newer, details=True)
 
 
 def with_npus(found: FoundJob) -> FoundJob:

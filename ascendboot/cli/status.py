@@ -7,8 +7,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -24,13 +24,12 @@ from ascendboot.cli.known_jobs import (
     all_jobs,
     find_job,
     found_by,
-    known_jobs,
     look_at_jobs,
     looked_again,
+    next_generation,
     now,
     npus_of,
     status_with_cause,
-    supervision,
     with_npus,
 )
 from ascendboot.cli.verbs import Call, cluster_verb
@@ -41,7 +40,15 @@ from ascendboot.jobs.stacks import read_stacks
 from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.launch.plan import JobRecord
 from ascendboot.model.job import JobReport, JobState, NpuUse, RankEnd, use_words
-from ascendboot.model.names import counted, fold, least_most, pace_words, ranks_named, span
+from ascendboot.model.names import (
+    counted,
+    fold,
+    least_most,
+    local_time,
+    pace_words,
+    ranks_named,
+    span,
+)
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import Value, replace
 
@@ -125,7 +132,7 @@ def status(
             )
     _show(screen, status_now, every=lines)
     document = status_now.to_json()
-    if (supervised := supervision(found.job.folder.parent)) is not None:
+    if (supervised := found.supervised) is not None:
         for line in supervised.lines(now()):
             screen.say(f"  {line}")
         document["supervision"] = supervised.to_json()
@@ -277,48 +284,39 @@ class _Looks:
         return answer if isinstance(answer, NodeError) else answer[record.job_id]
 
 
-def _watched(call: Call, found: FoundJob, every_s: float) -> FoundJob:
-    """Show a running job until it ends or the operator leaves; what is known of it then."""
-    looks, screen, next_at = _Looks(found, every_s), call.screen, 0.0
+def _seen(found: FoundJob, every_s: float) -> Generator[FoundJob, None, None]:
+    """The job as it is now, again and again; of a supervised job its newest generation."""
+    looks = _Looks(found, every_s)
     try:
-        with nullcontext() if call.json else screen.live() as live:
-            while live is not None or screen.has_reader():
-                found = looks.found()
-                if not found.goes_on or found.errors:
-                    later, follows = _later(call, found)
-                    if later is not None:
-                        looks.over.set()
-                        looks = _Looks(later, every_s)
-                        continue
-                    if not (found.goes_on or follows):
-                        break
-                if live is not None:
-                    live.show(partial(live_view, found))
-                    if live.quits(_TICK_S):
-                        break
-                    continue
-                if time.monotonic() >= next_at:
-                    next_at = time.monotonic() + every_s
-                    document = found.status.to_json()
-                    screen.text(json.dumps(document) if call.json else _line(found))
-                time.sleep(_TICK_S)
-        # The answers of the other nodes are older than that of the primary.
-        return found if found.goes_on else looked_again(found, details=True)
+        while True:
+            if (newer := next_generation(found)) is not None:
+                looks.over.set()
+                looks = _Looks(newer, every_s)
+            yield (found := looks.found())
     finally:
         looks.over.set()
 
 
-def _later(call: Call, found: FoundJob) -> tuple[FoundJob | None, bool]:
-    """The newer generation of a supervised job, if there is one, and whether one may follow."""
-    supervised = supervision(found.job.folder.parent)
-    if supervised is None:
-        return None, False
-    session = found.session
-    (newest,) = known_jobs(call.state, session.cluster, supervised.job_id)
-    if newest.folder == found.job.folder:
-        return None, supervised.is_followed and supervised.core.end is None
-    sides = {n: ReadOnly(side) for n, side in dict(session.transports).items()}
-    return looked_again(replace(found, job=newest, transports=sides, looks={}), details=True), True
+def _watched(call: Call, first: FoundJob, every_s: float) -> FoundJob:
+    """Show a running job until it ends or the operator leaves; what is known of it then."""
+    screen, next_at = call.screen, 0.0
+    view = nullcontext() if call.json else screen.live()
+    with view as live, closing(_seen(first, every_s)) as seen:
+        for found in seen:
+            if not found.goes_on or not (live is not None or screen.has_reader()):
+                break
+            if live is not None:
+                live.show(partial(live_view, found))
+                if live.quits(_TICK_S):
+                    break
+                continue
+            if time.monotonic() >= next_at:
+                next_at = time.monotonic() + every_s
+                document = found.status.to_json()
+                screen.text(json.dumps(document) if call.json else _line(found))
+            time.sleep(_TICK_S)
+    # The answers of the other nodes are older than that of the primary.
+    return found if found.goes_on else looked_again(found, details=True)
 
 
 def live_view(found: FoundJob, width: int, height: int) -> list[str]:
@@ -328,13 +326,14 @@ def live_view(found: FoundJob, width: int, height: int) -> list[str]:
     words = partial(_tally, ends=report.ranks)
     single = SINGLE_ROWS if len(nodes) <= room // 2 else 0
     rows = node_rows(nodes, lambda n: words([n]), single=single, numbers=is_wide)
+    if (whole := found.supervised) is not None:
+        rows = [*whole.head, *whole.last(1, now()), *rows]
     single = min(SINGLE_ROWS, room - len(rows) - len(late) - 1)
     rows += [*late, "", *rank_rows(nodes, every=False, single=single, numbers=is_wide)]
     if len(rows) > room:
         rows = [*rows[: room - 1], f"{len(rows) - room + 1} more rows"]
     script = PurePath(record.script["path"] or "").name
-    state = f"{report.state.value} for {span(report.duration_s)}"
-    title = f"{state}  {record.cluster}  job {record.job_id}"
+    title = f"{_state(report)}  {record.cluster}  job {record.job_id}"
     what = f"{script}, {record.launcher_kind}: {_counts(found)}"
     return [title, what, *rows, *[""] * (room - len(rows)), "q: quit"]
 
@@ -342,8 +341,14 @@ def live_view(found: FoundJob, width: int, height: int) -> list[str]:
 def _line(found: FoundJob) -> str:
     """The job on one line."""
     report, numbers = found.status.report, filter(None, _numbers(found.status.nodes))
-    state = f"{report.state.value} for {span(report.duration_s)}"
-    return "  ".join((f"{now().astimezone():%H:%M:%S}", state, _counts(found), *numbers))
+    generation = (f"generation {found.job.folder.name[1:]}",) if found.supervised else ()
+    time = f"{now().astimezone():%H:%M:%S}"
+    return "  ".join((time, *generation, _state(report), _counts(found), *numbers))
+
+
+def _state(report: JobReport) -> str:
+    since = "for" if report.state is JobState.RUNNING else "after"
+    return f"{report.state.value.replace('_', ' ')} {since} {span(report.duration_s)}"
 
 
 def _counts(found: FoundJob) -> str:
@@ -367,9 +372,8 @@ def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
     is_running = report.state is JobState.RUNNING
     code = "" if report.exit_code is None else f", exit code {report.exit_code}"
     screen.say(
-        f"job {report.job_id}  {report.state.value.replace('_', ' ')} "
-        f"{'for' if is_running else 'after'} {span(report.duration_s)}{code}, "
-        f"started {report.started}. Logs in {os.path.relpath(report.folder)}"
+        f"job {report.job_id}  {_state(report)}{code}, started {local_time(report.started, now())}."
+        f" Logs in {os.path.relpath(report.folder)}"
     )
     for line in how_it_ended(report):
         screen.say(f"  {line}")

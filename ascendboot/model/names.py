@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from ascendboot.errors import UsageError
@@ -160,6 +161,12 @@ def span(seconds: float) -> str:
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
     parts = ((days, "d"), (hours, "h"), (0 if days else minutes, "min"))
     return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def local_time(iso: str, now: datetime) -> str:
+    """A time of day here, `07:50:00`; of another day than `now` with its date."""
+    at = datetime.fromisoformat(iso).astimezone()
+    return f"{at:%H:%M:%S}" if at.date() == now.astimezone().date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def parse_span(text: str) -> float:

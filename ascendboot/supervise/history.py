@@ -8,7 +8,7 @@ from datetime import datetime
 from math import ceil
 from typing import Any, Final, TypeAlias, get_args
 
-from ascendboot.model.names import counted, fold, span
+from ascendboot.model.names import counted, fold, local_time, span
 from ascendboot.supervise.core import ENDED, Core, State
 from ascendboot.supervise.policy import FaultKind, Status
 from ascendboot.value import Value, as_json, replace
@@ -50,6 +50,11 @@ class Supervision(Value, kw_only=True):
     """Whether `train` supervises it now."""
 
     @property
+    def is_starting(self) -> bool:
+        """Whether `train` waits for ranks of the newest generation to begin."""
+        return self.is_followed and self.core.state is State.LAUNCHING
+
+    @property
     def generations(self) -> tuple[Generation, ...]:
         """All generations, with the exit codes of their jobs."""
         codes = self.exit_codes
@@ -59,7 +64,16 @@ class Supervision(Value, kw_only=True):
 
     def lines(self, now: datetime) -> list[str]:
         """The state, nodes that are not used, the timeline, and the last events."""
-        core, found = self.core, self.generations
+        return [*self.head, *timeline(self.generations, now), *self.last(_SHOWN_EVENTS, now)]
+
+    def last(self, count: int, now: datetime) -> list[str]:
+        """The last events, in local time."""
+        return [cut(event_line(event, now)) for event in self.events[-count:]]
+
+    @property
+    def head(self) -> list[str]:
+        """The state, and nodes that are not used."""
+        core = self.core
         restarts = counted(core.restarts, "restart")
         where = f", generation {core.generation} on {fold(core.members)}" if core.members else ""
         lines = [f"supervised: {core.state.value}{where}, {restarts}"]
@@ -70,8 +84,7 @@ class Supervision(Value, kw_only=True):
         for name, node in core.nodes.items():
             if node.status != "healthy":
                 lines.append(f"{name}: {node.status}: {node.reason}")
-        last = [event_line(event) for event in self.events[-_SHOWN_EVENTS:]]
-        return [cut(line) for line in (*lines, *timeline(found, now), *last)]
+        return [cut(line) for line in lines]
 
     def to_json(self) -> dict[str, object]:
         """The part `supervision` of the documents of `status` and `train`."""
@@ -114,10 +127,11 @@ def generations(events: Sequence[Mapping[str, Any]]) -> tuple[Generation, ...]:
     return tuple(found.values())
 
 
-def event_line(event: Mapping[str, Any]) -> str:
-    """Describe an event in one line: time, generation, event, node, words."""
+def event_line(event: Mapping[str, Any], now: datetime | None = None) -> str:
+    """Describe an event in one line: time, in UTC without `now`, generation, event, node, words."""
     where = f"{event['node']}: " if event["node"] else ""
-    when = str(event.get("time", ""))[:19]
+    when = str(event.get("time", ""))
+    when = local_time(when, now) if when and now else when[:19]
     return f"{when} g{event['generation']} {event['event']}: {where}{event['words']}"
 
 

@@ -15,18 +15,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from ascendboot.cli.known_jobs import REPEATED, Figures, FoundJob, KnownJob
+from ascendboot.cli.known_jobs import REPEATED, Figures, FoundJob, KnownJob, next_generation
 from ascendboot.cli.status import how_it_ended, live_view, node_rows, rank_rows
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobState, NpuUse
+from ascendboot.supervise.core import State
+from ascendboot.supervise.store import Store
 from ascendboot.value import replace
 from tests.fake_transport import FakeTransport
 from tests.here import Here
 from tests.unit.checks.collective.ranks import report
 from tests.unit.cli.calls import called
 from tests.unit.jobs.conftest import recorded
+from tests.unit.supervise.test_history import a_job
 
 GIB = 1 << 30
 
@@ -151,6 +154,39 @@ def test_the_live_view_tells_how_the_job_is(tmp_path: Path) -> None:
         "",
         "q: quit",
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "now", "newest"),
+    [
+        (None, "DONE, generation 2 on n-[1,3], 1 restart", "g2"),
+        ("LAUNCHING", "LAUNCHING, generation 2 on n-[1,3], 1 restart", None),
+    ],
+)
+def test_a_supervised_job_is_watched_from_generation_to_generation(
+    tmp_path: Path, state: str | None, now: str, newest: str | None
+) -> None:
+    core, happened = a_job()
+    if state:
+        core.state, core.end = State(state), None
+    first, second = tmp_path / "g1", tmp_path / "g2"
+    first.mkdir()
+    second.mkdir()
+    recorded(second)
+    lost = viewed(first, NodeStatus(node="a-1", ranks=(0,), problem="off"))
+    nodes = [SimpleNamespace(name=name) for name in ("a-1", "a-2")]
+    cluster = SimpleNamespace(nodes=nodes, source="x.yaml")
+    run = SimpleNamespace(secrets=())
+    found = replace(lost, session=SimpleNamespace(cluster=cluster, transports={}, forks=1, run=run))
+    with Store(tmp_path / "supervise").writing("") as writer:
+        writer.state(core.to_json())
+        for event in happened:
+            writer.event(event)
+        later = next_generation(found)
+        shown = live_view(found, 80, 12)
+        assert (later and later.job.folder.name, found.goes_on) == (newest, state is not None)
+    assert shown[2:4] == [f"supervised: {now}", "n-2: absent: node-down on n-2: no sign of life"]
+    assert shown[4].endswith(" g2 done: the job has completed")
 
 
 def test_the_live_view_fits(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import datetime, timezone
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from ascendboot.model.names import (
     expand,
     expand_list,
     fold,
+    local_time,
     names_among,
     parse_span,
     ranks_named,
@@ -90,6 +93,22 @@ def test_runs_stand_for_their_numbers(numbers: set[int]) -> None:
 )
 def test_a_span_in_words(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("iso", "words"),
+    [
+        ("2026-01-02T03:04:05.678+00:00", "11:04:05"),
+        ("2026-01-01T15:59:58+00:00", "2026-01-01 23:59:58"),
+    ],
+)
+def test_a_time_of_day_here(monkeypatch: pytest.MonkeyPatch, iso: str, words: str) -> None:
+    now = datetime(2026, 1, 2, 3, 30, tzinfo=timezone.utc)
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "HERE-8")
+        time.tzset()
+        assert local_time(iso, now) == words
+    time.tzset()
 
 
 @pytest.mark.parametrize(
