@@ -186,11 +186,10 @@ def _without(cluster: Cluster, away: Sequence[str], known: Collection[str]) -> C
     """
     names = [node.name for node in cluster.nodes if node.name in away]
     if cluster.primary_name in names or (names and cluster.own_table):
-        shown, why = (
-            cluster.primary_name,
-            ("it is the primary, which logs in to the others: state another `primary`"),
-        )
-        if shown not in names:
+        if cluster.primary_name in names:
+            shown = cluster.primary_name
+            why = "it is the primary, which logs in to the others: state another `primary`"
+        else:
             shown = fold(names)
             why = "resources.file has devices of it: remove them from the table and the inventory"
         raise UsageError(
