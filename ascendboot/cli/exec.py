@@ -171,8 +171,8 @@ def shell(call: Call, *, node: str, host: bool = False, container: bool = False)
       invoke shell atlas-1
       invoke shell atlas-1 --host  on the server, beside the container
 
-    Exit codes: the shell's own, as 0, 2 wrong usage, or there is no terminal, 4
-    the node is unreachable.
+    Exit codes: that of the shell, such as 0; 2 wrong usage, or there is no
+    terminal, 4 the node is unreachable.
     """
     cluster = call.cluster()
     [chosen, *more] = cluster.chosen(node, "shell")

@@ -232,13 +232,15 @@ def fault(
     NPU's TLS switch is on. stale-hccn-conf: /etc/hccn.conf has another address
     than the NPU. busy: hccn_tool is busy. link-flaps: links were down for a
     moment. net-health: an NPU's gateway does not answer. packet-errors,
-    ecc-errors: the tools count errors. no-sshd: nothing answers on port 22.
-    disk-full: the node's disk and /tmp are full. delay: packets on the
-    management network are delayed. clock: `date` is wrong, and so is the
-    node's sshd if libfaketime is installed. container-stopped, container-gone:
-    the node's container; --undo starts or re-creates it. container-restart:
-    it was stopped and started once: its processes are gone, its files are
-    not. no-container-sshd: it has no OpenSSH server, like official images.
+    ecc-errors: the tools count errors. npu-slow, npu-broken: an NPU is slow, or
+    does not compute, for check --level full and --hccl-test. no-sshd: nothing
+    answers on port 22. disk-full: the node's disk and /tmp are full. delay:
+    packets on the management network are delayed. clock: `date` is wrong, and
+    so is the node's sshd if libfaketime is installed. container-stopped,
+    container-gone: the node's container; --undo starts or re-creates it.
+    container-restart: it was stopped and started once: its processes are gone,
+    its files are not. no-container-sshd: it has no OpenSSH server, like
+    official images.
 
     Examples:
       invoke lab.fault lab-2 node-down

@@ -169,7 +169,7 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         "detach": "Start the job and return; use status, logs and stop afterwards",
         "grace": "Seconds between SIGTERM and SIGKILL when ranks are stopped. Default: 3",
         "elastic": "Continue without lost nodes while this many are left: short for --supervise"
-        " --min-nodes MIN",
+        " --min-nodes N",
         "supervise": "After a fault start the job again from its last checkpoint, on the nodes that"
         " are left",
         "min-nodes": "With --supervise: the job needs this many nodes. Default: 1",
