@@ -223,8 +223,7 @@ def _target(
     if forget and verb == "reset" and not (text and names <= gone):
         raise UsageError(
             f"reset: could not forget {text or 'a node'}: --forget is for a node that left the "
-            f"inventory; these did: {', '.join(node.name for node in left) or 'none'}; name one "
-            "of them with --node"
+            f"inventory; these did: {fold(gone) or 'none'}; name them with --node"
         )
     if text is None:
         return cluster
