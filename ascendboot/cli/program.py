@@ -311,7 +311,9 @@ class _Parser(Parser):
         words, given = self._with_bare(context, argv[1:])
         for flag in given:
             if flag.kind is not list and given.count(flag) > 1:
-                raise ParseError(f"{to_flag(str(flag.name))}: given more than once", context)
+                name = str(flag.name)
+                bare = f"{name.upper()} or " if name == self.bare.get(argv[0]) else ""
+                raise ParseError(f"{bare}{to_flag(name)}: given more than once", context)
         return super().parse_argv([argv[0], *words])
 
     def _with_bare(

@@ -62,7 +62,7 @@ def cases() -> Iterator[tuple[str, list[str], str]]:
         yield "two verbs", line(verb, other), f"{verb}, {other}: two verbs in one line; "
         for flag in [flag for flag in outline.flags if flag not in LISTS][:1]:
             twice = [f"--{flag}", *(["1"] if outline.flags[flag] else [])] * 2
-            yield "a flag twice", line(verb, *twice), f"{verb}: --{flag}: given more than once; "
+            yield "a flag twice", line(verb, *twice), f"--{flag}: given more than once; "
     for verb in with_flag("inventory", *needs_none):
         yield "no inventory", line(verb), "no inventory is named: "
         yield "a folder", line(verb, "--inventory", "folder"), "folder is a folder; name the YAML"
