@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from invoke.exceptions import Exit
 
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session
-from ascendboot.cli.setup import BREAK_LOCK_HELP, left_nodes, locks_of, walk_setup
+from ascendboot.cli.setup import BREAK_LOCK_HELP, keys_of, left_nodes, locks_of, walk_setup
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
@@ -92,12 +92,13 @@ def remove(
     yes: bool = False,
     break_lock: bool = False,
 ) -> None:
-    """Remove nodes from the cluster: reset them, and give the others new keys.
+    """Remove nodes from the cluster: give the others new keys, and reset them.
 
-    Then neither side can log in to the other. Unreachable nodes do not stop
-    this: the others are reset or get new keys; setup and check name the lost
-    ones until remove reaches them, or until --forget. The inventory stays as
-    it is: remove the nodes from it, before or after.
+    Then neither side can log in to the other. If the others cannot get new
+    keys, nothing is removed. Nodes to remove that are unreachable do not stop
+    this; setup and check name them until remove reaches them, or until
+    --forget. The inventory stays as it is: remove the nodes from it, before or
+    after.
 
     Examples:
       invoke remove atlas-3 --plan        preview; changes nothing
@@ -126,59 +127,73 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
     gone = {each.name for each in left}
     target = _target(verb, cluster, left, node, forget=forget)
     chosen = fold(each.name for each in target.nodes)
-    away = [each.name for each in target.nodes if node and (removes or each.name in gone)]
+    away = {each.name for each in target.nodes if node and (removes or each.name in gone)}
     known = state.recall(cluster.name, "nodes") or {}
     rest = _without(call.cluster(with_own_table=True), away, known) if away else None
-    agreed = partial(_agreed, verb, screen, yes=flags.yes, can_ask=not call.json)
+    others = fold(each.name for each in rest.nodes) if rest else ""
+    what = f"{verb.capitalize()} {f'{chosen} of ' if node else ''}{cluster.name}"
+    if forget:
+        what = f"Forget {chosen} without removing anything there"
+    question = f"{what}{f', and give {others} new keys' if rest else ''}?"
+    agreed = partial(_agreed, verb, screen, question, yes=flags.yes, can_ask=not call.json)
     if forget and not flags.plan:
-        agreed(f"Forget {chosen} without removing anything there, and replace the keys?", ())
+        agreed(())
     run = state.new_run(verb, hidden=cluster.secrets)
-    report = Report(run_id=run.run_id, cluster=cluster.name, results=())
     opened = partial(
         Session.opened, state=state, run=run, accept_new=False, forks=call.forks, screen=screen
     )
-    if not forget:
-        here = () if node else state.setup_left_here(cluster.name, path)
-        guard = nullcontext() if flags.plan else state.locked(cluster.name, run.run_id)
-        # A jump host may be another removed node.
-        everyone = replace(target, nodes=(*cluster.nodes, *left))
-        with guard, opened(everyone) as session:
-            report = _reset(session, target, here, agreed, flags, skips_lost=removes)
-    lost = [each.node for each in report.results if each.outcome is Outcome.UNREACHABLE]
-    reset = {each.node for each in report.results if each.phase == "reset"} - {*lost}
-    kept = {*()} if forget else {*away} - reset
-    done, is_refused = "nothing was changed", report.count(Outcome.FAILED, Outcome.BLOCKED) > 0
-    if rest and not report.interrupted and not is_refused and (removes or not lost):
-        others = fold(each.name for each in rest.nodes)
-        if flags.plan:
-            screen.say(f"Then {others} would get new keys, and no longer accept those of {chosen}")
+    rekey = partial(_rekeyed, opened, rest, path, flags) if rest else None
+    report, rekeyed = Report(run_id=run.run_id, cluster=cluster.name, results=()), None
+    with nullcontext() if flags.plan else state.locked(cluster.name, run.run_id):
+        if forget and rekey:
+            rekeyed = rekey()
         else:
-            if lost and not report.count(Outcome.CHANGED):
-                agreed(
-                    f"No answer from {fold(lost)}. Replace the keys of {others} all the same?", ()
-                )
-            with opened(rest) as session:
-                report = _distrust(session, path, {*away} - kept, report, flags)
-            if not report.count(Outcome.FAILED, Outcome.BLOCKED):
-                done = f"all is still there, but {others} no longer accept keys from there"
-            if listed := {*away} - gone:
-                words = f"remove {fold(listed)} from {cluster.source}, or setup includes"
-                screen.say(f"Next: {words} {'it' if len(listed) == 1 else 'them'} again")
-    elif away and is_refused:
-        screen.error(f"The other nodes keep their keys: put the above right, then {verb} again")
-    if lost and node:
-        names = fold(kept) if removes else chosen
-        again = f"remove {names}" if removes else f"reset --node {names}"
-        screen.error(
-            f"{names}: not reset: {done}; when {fold(lost)} is back: {again}; if it is gone for "
-            f"good: remove {fold(lost)} --forget"
-        )
-    run.write_json("report.json", report.to_json())
-    screen.summary(report, run.shown, planned=flags.plan)
-    call.end(report.exit_code, report.to_json())
+            here = () if node else state.setup_left_here(cluster.name, path)
+            # A jump host may be another removed node.
+            with opened(replace(target, nodes=(*cluster.nodes, *left))) as session:
+                walk = _walk(session, target, here, flags, skips_lost=removes)
+                report, rekeyed = _reset(session, walk, agreed, flags, rekey)
+        bad = _nodes(report, Outcome.FAILED, Outcome.UNREACHABLE)
+        done = {each.node for each in report.results if each.phase == "reset"} - bad
+        stays = set() if forget else away - done
+        is_revoked = rekeyed is not None and not (flags.plan or rekeyed.exit_code)
+        if is_revoked:
+            known = state.recall(cluster.name, "nodes") or {}
+            kept = {name: reach for name, reach in known.items() if name not in away - stays}
+            state.remember(cluster.name, "nodes", kept)
+    whole = report.joined(rekeyed) if rekeyed else report
+    if flags.plan and rekeyed and not rekeyed.exit_code:
+        screen.say(f"Then {others} would get new keys, and no longer accept those of {chosen}")
+    if is_revoked and (listed := away - gone):
+        words = f"remove {fold(listed)} from {cluster.source}, or setup includes"
+        screen.say(f"Next: {words} {'it' if len(listed) == 1 else 'them'} again")
+    if node and whole.exit_code and not whole.interrupted:
+        again = f"{verb}{'' if removes else ' --node'} {fold(stays) if is_revoked else chosen}"
+        names = {each.name for each in target.nodes}
+        screen.error(_unfinished(whole, names, others if is_revoked else "", again))
+    run.write_json("report.json", whole.to_json())
+    screen.summary(whole, run.shown, planned=flags.plan)
+    call.end(whole.exit_code, whole.to_json())
 
 
-def _without(cluster: Cluster, away: Sequence[str], known: Collection[str]) -> Cluster:
+def _nodes(report: Report, *outcomes: Outcome) -> set[str]:
+    return {each.node for each in report.results if each.outcome in outcomes}
+
+
+def _unfinished(report: Report, chosen: Collection[str], revoked_on: str, again: str) -> str:
+    """What to do about chosen nodes that were not reset; `again` is the call that does it."""
+    done = "nothing was removed"
+    if revoked_on:
+        done = f"keys from there are no longer valid on {revoked_on}"
+    then = f"put the above right, then: {again}"
+    if lost := _nodes(report, Outcome.UNREACHABLE):
+        then = f"when {fold(lost)} is back: {again}"
+        if gone := fold(lost & {*chosen}):
+            then += f"; if {gone} is gone for good: remove {gone} --forget"
+    return f"{again.rsplit(maxsplit=1)[-1]}: not reset; {done}; {then}"
+
+
+def _without(cluster: Cluster, away: Collection[str], known: Collection[str]) -> Cluster:
     """The cluster of the other nodes that are set up, as far as that is known.
 
     Raises:
@@ -231,53 +246,71 @@ def _target(
     return replace(cluster, nodes=nodes, primary_name=nodes[0].name)
 
 
-def _reset(
-    session: Session,
-    target: Cluster,
-    here: Sequence[Path],
-    agreed: Callable[[str, Sequence[str]], None],
-    flags: _Flags,
-    *,
-    skips_lost: bool,
-) -> Report:
-    """Find what setup left, and show it or remove it."""
-    interrupted = threading.Event()
-    promise = "waiting for running commands; press Ctrl-C again to abort"
-    guarded = partial(on_interrupt, interrupted.set, session.screen, promise)
-    walk = Reset(
-        Progress(target, session.screen, interrupted, session.forks),
+def _walk(
+    session: Session, target: Cluster, here: Sequence[Path], flags: _Flags, *, skips_lost: bool
+) -> Reset:
+    return Reset(
+        Progress(target, session.screen, threading.Event(), session.forks),
         here=here,
         locks=locks_of(session, breaks=flags.break_lock),
+        control_keys=keys_of(session.state, target.name),
         former=session.former,
         restores=flags.npu_network,
         skips_lost=skips_lost,
     )
+
+
+def _reset(
+    session: Session,
+    walk: Reset,
+    agreed: Callable[[Sequence[str]], None],
+    flags: _Flags,
+    rekey: Callable[[], Report] | None,
+) -> tuple[Report, Report | None]:
+    """Find what setup left, give the others new keys, and then show or remove what was found.
+
+    In this order, nothing is removed if the others cannot get new keys. Returns both reports.
+    """
+    interrupted = walk.progress.interrupted
+    promise = "waiting for running commands; press Ctrl-C again to abort"
+    guarded = partial(on_interrupt, interrupted.set, session.screen, promise)
     with guarded():
-        found = walk.look(session.connect_hosts_to_look) and not interrupted.is_set()
-    if found and flags.plan:
+        is_found = walk.look(session.connect_hosts_to_look)
+    report = partial(walk.progress.report, session.run.run_id)
+    refused = _nodes(report(), Outcome.FAILED, Outcome.BLOCKED)
+    if interrupted.is_set() or refused or not (is_found or (rekey and walk.skips_lost)):
+        return report(), None
+    if is_found and flags.plan:
         walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
-    elif found and not walk.has_work:
-        walk.progress.end(REMOVE, walk.results(Outcome.OK))
-    elif found:
-        changes = walk.results(Outcome.WOULD_CHANGE)
-        agreed(f"Reset {target.name}?", [f"  {each.node}  {each.detail}" for each in changes])
+    elif (is_found and walk.has_work) or (rekey and not flags.plan):
+        changes = walk.results(Outcome.WOULD_CHANGE) if walk.has_work else []
+        lost = (
+            f"  {name}  does not answer" for name in sorted(_nodes(report(), Outcome.UNREACHABLE))
+        )
+        agreed([*(f"  {each.node}  {each.detail}" for each in changes), *lost])
+    rekeyed = rekey() if rekey else None
+    if flags.plan or (rekeyed and rekeyed.exit_code) or not is_found:
+        return report(), rekeyed
+    if walk.has_work:
         with guarded():  # not while it asks: there Ctrl-C ends the verb at once
             walk.apply(session.fenced(session.hosts))
-    return walk.progress.report(session.run.run_id)
+    else:
+        walk.progress.end(REMOVE, walk.results(Outcome.OK))
+    return report(), rekeyed
 
 
-def _distrust(
-    session: Session, path: Path, left: Collection[str], report: Report, flags: _Flags
+def _rekeyed(
+    opened: Callable[[Cluster], AbstractContextManager[Session]],
+    rest: Cluster,
+    path: Path,
+    flags: _Flags,
 ) -> Report:
-    """Replace the keys of the remaining nodes, then forget those that were reset."""
-    rekeyed = walk_setup(
-        session, planning=False, inventory=path, break_lock=flags.break_lock, rekeys=True
-    )
-    if rekeyed.exit_code == 0:
-        state, cluster = session.state, session.cluster.name
-        known = state.recall(cluster, "nodes") or {}
-        state.remember(cluster, "nodes", {n: r for n, r in known.items() if n not in left})
-    return replace(rekeyed, results=(*report.results, *rekeyed.results))
+    """Replace the keys of the remaining nodes, or show whether that is possible."""
+    with opened(rest) as session:
+        breaks = flags.break_lock
+        return walk_setup(
+            session, planning=flags.plan, inventory=path, break_lock=breaks, rekeys=True
+        )
 
 
 def _agreed(

@@ -247,12 +247,13 @@ def walk_setup(
 ) -> Report:
     """Set up the cluster of a session, or `only` these nodes of it.
 
-    `rekeys` replaces its keys, so that a removed node cannot log in to the others.
+    `rekeys` replaces its keys, so that a removed node cannot log in to the others; the caller has
+    locked the control folder.
     """
     state, name = session.state, session.cluster.name
     promise = "waiting for running commands; press Ctrl-C again to abort"
     locks = None if planning else locks_of(session, breaks=break_lock)
-    guard = nullcontext() if planning else state.locked(name, session.run.run_id)
+    guard = nullcontext() if planning or rekeys else state.locked(name, session.run.run_id)
     options = {"deletes": deletes, "take_over": take_over, "rekeys": rekeys}
     with guard, _survey(session, promise, only, locks=locks, **options) as survey:
         if planning:
@@ -382,6 +383,12 @@ def addresses_of(nodes: Iterable[Node]) -> set[str]:
     return {each for n in nodes for each in (n.address, n.cluster_address, n.server_id)}
 
 
+def keys_of(state: State, cluster: str) -> frozenset[str]:
+    """The keys under which this control folder has set up a cluster."""
+    ca = CaKeys(state.authority(cluster), cluster)
+    return frozenset((*state.control_keys(cluster), *ca.known_as()))
+
+
 def _control_of(session: Session, ca: CaKeys, *, creates: bool) -> Control:
     """Return this control folder as nodes record it; `creates` makes an id if it has none."""
     state, cluster = session.state, session.cluster
@@ -394,6 +401,6 @@ def _control_of(session: Session, ca: CaKeys, *, creates: bool) -> Control:
         by=whoami(),
         folder=str(state.root),
         now=f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%MZ}",
-        known=frozenset((*known, own, *ca.known_as())),
+        known=frozenset((own, *keys_of(state, cluster.name))),
         id=own,
     )

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Literal, TypeAlias
 
 from ascendboot.model.names import fold
-from ascendboot.value import Value, as_json
+from ascendboot.value import Value, as_json, replace
 
 
 class Outcome(str, Enum):
@@ -135,6 +135,11 @@ class Report(Value, kw_only=True):
     def findings(self, level: str) -> int:
         """How many findings have this level; one on several nodes counts once."""
         return len({r.identity for r in self.results if r.cause and r.cause.level == level})
+
+    def joined(self, other: Report) -> Report:
+        """Both reports of one run as one."""
+        interrupted = self.interrupted or other.interrupted
+        return replace(self, results=(*self.results, *other.results), interrupted=interrupted)
 
     def to_json(self) -> dict[str, object]:
         """The report as documented in the reference of `--json`."""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ascendboot.checks.containers import obstacles
+from ascendboot.checks.finding import grouped, warning
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import base_script, firewall_table
 from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
+from ascendboot.model.files import Owner
 from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Locks, held_lock
 from ascendboot.setup.phases import QUERY
-from ascendboot.setup.results import Progress, failed
+from ascendboot.setup.results import Progress, failed, found
 from ascendboot.setup.steps import port_call, port_command
 from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
@@ -30,6 +32,7 @@ HERE = "here"
 PLAN = "What reset would remove"
 REMOVE = "Remove what setup installed"
 _SHOWN = 5
+_ELSEWHERE = "another control folder set up the cluster here"
 
 
 class SideLeftovers(Value):
@@ -60,11 +63,13 @@ class SideLeftovers(Value):
     """`device ID: WHAT VALUE`: what ports of NPUs had before setup; `none` where none was set."""
     restores: bool = False
     """The ports of NPUs are set as they were before setup; otherwise reset only shows that."""
+    owner: Owner | None = None
+    """The control folder that set it up."""
 
     @classmethod
     def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals: what was there before."""
-        kinds = "base ours empty foreign firewall created sshd problem port"
+        kinds = "base ours owner empty foreign firewall created sshd problem port"
         values = by_kind(left, kinds)
         of_code = by_kind(code, "files changed problem")
         return cls(
@@ -80,6 +85,7 @@ class SideLeftovers(Value):
             code_changed=tuple(of_code["changed"]),
             problems=(*values["problem"], *of_code["problem"]),
             ports=tuple(values["port"]),
+            owner=Owner.parse("".join(values["owner"])),
         )
 
     @property
@@ -255,6 +261,8 @@ class Reset(Struct):
     """Files on the control machine that would be removed."""
     locks: Locks
     """Taken on the primary before anything is removed."""
+    control_keys: Collection[str]
+    """The keys under which this control folder set up the cluster."""
     former: Mapping[str, Node]
     """Nodes that had another container at the last setup, as they were then."""
     restores: bool = False
@@ -271,13 +279,28 @@ class Reset(Struct):
     def look(self, connect: Connect) -> bool:
         """Query every node, in one execution; False where something blocks reset."""
         cluster = self.progress.cluster
-        results = self._query(*connect(cluster.nodes))
+        results = [*self._query(*connect(cluster.nodes)), *self._set_up_elsewhere()]
         self.progress.end(QUERY, results)
         if self.skips_lost and self.found:
             results = [each for each in results if each.outcome is not Outcome.UNREACHABLE]
             nodes = tuple(node for node in cluster.nodes if node.name in self.found)
             self.progress.cluster = replace(cluster, nodes=nodes, primary_name=nodes[0].name)
         return _all_ok(results)
+
+    def _set_up_elsewhere(self) -> list[StepResult]:
+        """Warnings about nodes that another control folder set up."""
+        owners = (
+            (part.owner.words, name)
+            for name, left in self.found.items()
+            for part in left.parts
+            if part.owner is not None and part.owner.key not in self.control_keys
+        )
+        remedy = "Make sure that nobody uses the cluster from there"
+        findings = [
+            warning("set-up-elsewhere", tuple(dict.fromkeys(nodes)), f"{_ELSEWHERE}: {by}", remedy)
+            for by, nodes in grouped(owners).items()
+        ]
+        return found("ask", "questions", {}, findings)
 
     def results(self, done: Outcome) -> list[StepResult]:
         """What was or would be removed, on the control machine last."""

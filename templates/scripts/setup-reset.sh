@@ -114,6 +114,8 @@ created=
 )
 look
 printf 'base %s\nours %s\n' "$b" "${#ours[@]}"
+line=; { IFS= read -r -n 4096 line <"$b/owner"; } 2>/dev/null
+[ -z "$line" ] || echo "owner $line"
 if [ -d "$b" ] && [ "${#ours[@]} ${#empty[@]} ${#foreign[@]}" = '0 0 0' ] &&
   [ ! -e "$b/npu-network.before" ] && [ -z "$created" ]; then
   empty=(.)

@@ -189,13 +189,22 @@ def test_a_node_is_removed_and_the_job_needs_no_setup(operator: Operator) -> Non
     kept = f"mount --bind {BASE} {BASE} && mount -o remount,bind,ro {BASE}"
     with operator.changed("lab-3", kept, f"umount -l {BASE}"):
         failed = operator.call("remove", "@rack2", "--yes", "--json", exits=1)
-    assert {node for node, *_ in failed.outcomes("changed")} == {"lab-2", "lab-3"}
-    assert "The other nodes keep their keys: put the above right, then remove" in failed.err
+    assert ("lab-2", "sshd", "changed") in failed.outcomes("changed")
+    words = "lab-3: not reset; keys from there are no longer valid on lab-1; put the above right, "
+    assert f"{words}then: remove lab-3\n" in failed.err
     operator.setup(exits=0)
+    operator.script("long.py", "import time; time.sleep(60)")
+    operator.call("train", "long.py", "--nodes", "lab-1", "--detach", exits=0)
+    refused = operator.call("remove", "lab-3", "--yes", "--json", exits=1)
+    assert refused.outcomes("blocked", "changed") == [("lab-1", "job-needs-keys", "blocked")]
+    operator.call("stop", "--grace", "0.5", exits=0)
+    with operator.fault("lab-1", "no-sshd"):
+        unsafe = operator.call("remove", "lab-3", "--yes", "--json", exits=4)
+        assert unsafe.outcomes("changed") == []
     with operator.fault("lab-2", "no-sshd"):
         lost = operator.call("remove", "lab-[2-3]", "--yes", "--json", exits=4)
         assert ("lab-3", "sshd", "changed") in lost.outcomes("changed")
-        assert "lab-2: not reset: all is still there, but lab-1 no longer accept" in lost.err
+        assert "lab-2: not reset; keys from there are no longer valid on lab-1; when" in lost.err
     known = json.loads((operator.lab.directory / ".ascendboot/clusters/lab/nodes.json").read_text())
     assert [*known] == ["lab-2", "lab-1"]
     done = operator.call("remove", "lab-2", "--yes", "--json", exits=0)

@@ -271,7 +271,8 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
     before = operator.on_all(question)
 
     def second(*flags: str, verb: str = "setup") -> Ended:
-        argv = [PROGRAM, verb, "--inventory", str(path), "--accept-new", "--json", *flags]
+        accepts = () if "remove" in verb else ("--accept-new",)
+        argv = [PROGRAM, *verb.split(), "--inventory", str(path), *accepts, "--json", *flags]
         done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
         return Ended(done.returncode, done.stdout, done.stderr)
 
@@ -284,6 +285,8 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
         words = [r["detail"] for r in refused.json["results"] if r["step"] == "set-up-elsewhere"]
         assert len(words) == 3
         assert all(by in word for word in words)
+    removed = second("--yes", verb="remove lab-2")
+    assert (removed.code, removed.outcomes("changed")) == (1, [])
     assert operator.on_all(question) == before
     assert not (tmp_path / ".ascendboot/clusters/lab/ca").exists()
 
