@@ -31,7 +31,6 @@ from ascendboot.errors import (
 )
 from ascendboot.facts.query import ENDED_BY_TIMEOUT
 from ascendboot.model.cluster import Node
-from ascendboot.model.files import holds_ca_keys
 from ascendboot.model.names import counted, fold
 from ascendboot.readiness.ready import script_arguments
 from ascendboot.state import State
@@ -224,8 +223,11 @@ def copy(
     if not path.exists():
         raise UsageError(f"copy: {path}: there is no such file or folder here; correct the path")
     whole, state = path.resolve(), call.state
-    if state.keeps(whole) or holds_ca_keys(whole.parent):
-        raise UsageError(f"copy: {path}: it holds the cluster's keys, which no node may have")
+    if any(map(state.keeps, (whole, *whole.parents))):
+        raise UsageError(
+            f"copy: {path}: it is of the control folder or holds the cluster's keys, which no "
+            "node may have"
+        )
     paths = list(_below(whole, state))
     sizes = [each.stat().st_size for each in paths if each.is_file() and not each.is_symlink()]
     chosen = cluster.chosen(nodes)

@@ -203,8 +203,8 @@ class Figures:
     @contextmanager
     def sampled(self, tell: Callable[[str], None], every_s: float = _SAMPLE_S) -> Iterator[None]:
         """Query the NPUs now and then; `tell` gets the figures after 30 s, 1, 2, 4, … minutes."""
-        over, before = threading.Event(), self._session.unkept
-        self._session.unkept = before | REPEATED
+        over = threading.Event()
+        self._session.unkept |= REPEATED  # to the end: a supervised job may wait for nodes
 
         def sample() -> None:
             tell_at = every_s
@@ -221,7 +221,6 @@ class Figures:
             yield
         finally:
             over.set()
-            self._session.unkept = before
 
     def noted(self, report: JobReport) -> JobReport:
         """Note the least and the most of all samples in a report."""

@@ -13,7 +13,7 @@ from invoke.exceptions import Exit
 
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session
-from ascendboot.cli.setup import BREAK_LOCK_HELP, keys_of, left_nodes, locks_of, walk_setup
+from ascendboot.cli.setup import BREAK_LOCK_HELP, forget, keys_of, left_nodes, locks_of, walk_setup
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
@@ -70,7 +70,7 @@ def reset(
     usage, 4 a node is unreachable, 130 interrupted.
     """
     flags = _Flags(npu_network, plan, yes, break_lock)
-    _take_back(call, "reset", node, flags, forget=forget)
+    _take_back(call, "reset", node, flags, forgets=forget)
 
 
 @cluster_verb(
@@ -109,7 +109,7 @@ def remove(
     usage, 4 a node is unreachable, 130 interrupted.
     """
     flags = _Flags(npu_network, plan, yes, break_lock)
-    _take_back(call, "remove", node, flags, forget=forget)
+    _take_back(call, "remove", node, flags, forgets=forget)
 
 
 class _Flags(Value):
@@ -121,22 +121,22 @@ class _Flags(Value):
     break_lock: bool
 
 
-def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget: bool) -> None:
+def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forgets: bool) -> None:
     path, cluster, state, screen = call.path, call.cluster(), call.state, call.screen
     left, removes = left_nodes(state, cluster), verb == "remove"
     gone = {each.name for each in left}
-    target = _target(verb, cluster, left, node, forget=forget)
+    target = _target(verb, cluster, left, node, forget=forgets)
     chosen = fold(each.name for each in target.nodes)
     away = {each.name for each in target.nodes if node and (removes or each.name in gone)}
     known = state.recall(cluster.name, "nodes") or {}
     rest = _without(call.cluster(with_own_table=True), away, known) if away else None
     others = fold(each.name for each in rest.nodes) if rest else ""
     what = f"{verb.capitalize()} {f'{chosen} of ' if node else ''}{cluster.name}"
-    if forget:
+    if forgets:
         what = f"Forget {chosen} without removing anything there"
     question = f"{what}{f', and give {others} new keys' if rest else ''}?"
     agreed = partial(_agreed, verb, screen, question, yes=flags.yes, can_ask=not call.json)
-    if forget and not flags.plan:
+    if forgets and not flags.plan:
         agreed(())
     run = state.new_run(verb, hidden=cluster.secrets)
     opened = partial(
@@ -145,7 +145,7 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
     rekey = partial(_rekeyed, opened, rest, path, flags) if rest else None
     report, rekeyed = Report(run_id=run.run_id, cluster=cluster.name, results=()), None
     with nullcontext() if flags.plan else state.locked(cluster.name, run.run_id):
-        if forget and rekey:
+        if forgets and rekey:
             rekeyed = rekey()
         else:
             here = () if node else state.setup_left_here(cluster.name, path)
@@ -155,12 +155,10 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
                 report, rekeyed = _reset(session, walk, agreed, flags, rekey)
         bad = _nodes(report, Outcome.FAILED, Outcome.UNREACHABLE)
         done = {each.node for each in report.results if each.phase == "reset"} - bad
-        stays = set() if forget else away - done
+        stays = set() if forgets else away - done
         is_revoked = rekeyed is not None and not (flags.plan or rekeyed.exit_code)
-        if is_revoked:
-            known = state.recall(cluster.name, "nodes") or {}
-            kept = {name: reach for name, reach in known.items() if name not in away - stays}
-            state.remember(cluster.name, "nodes", kept)
+        if not flags.plan:
+            forget(state, cluster.name, reset=done, gone=away - stays if is_revoked else ())
     whole = report.joined(rekeyed) if rekeyed else report
     if flags.plan and rekeyed and not rekeyed.exit_code:
         screen.say(f"Then {others} would get new keys, and no longer accept those of {chosen}")

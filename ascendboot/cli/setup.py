@@ -313,9 +313,7 @@ def _survey(
             ),
             former=session.former,
             recorded=_recorded(state, cluster) if only else NO_FACTS,
-            keep=lambda facts: state.remember(
-                cluster.name, "facts", as_json(FactsRecord.of(cluster, facts))
-            ),
+            keep=partial(_keep_facts, session),
             authority=ca.look() if needs_ca else None,
             sender=code_sender(cluster, interrupted, deletes=deletes),
             locks=locks,
@@ -331,6 +329,17 @@ def _survey(
             pass
         finally:
             screen.rest()
+
+
+def _keep_facts(session: Session, facts: ClusterFacts) -> None:
+    """Record what setup knows of the nodes; only a later `setup --nodes` needs it."""
+    cluster = session.cluster
+    document = as_json(FactsRecord.of(cluster, facts))
+    try:
+        session.state.remember(cluster.name, "facts", document)
+    except OSError as error:
+        words = f"could not record what was seen of the nodes, for setup --nodes: {error}"
+        session.screen.say(words, "yellow")
 
 
 def _recorded(state: State, cluster: Cluster) -> ClusterFacts:
@@ -378,9 +387,20 @@ def nodes_set_up(state: State, cluster: str) -> list[Node]:
     return [node_of(name, reach) for name, reach in reached.items()]
 
 
+def forget(state: State, cluster: str, *, reset: Collection[str], gone: Collection[str]) -> None:
+    """Forget the facts of nodes that were reset, and how to reach those that are gone."""
+    if facts := state.recall(cluster, "facts"):
+        known = facts.get("inventories") or {}
+        left = {name: digest for name, digest in known.items() if name not in reset}
+        state.remember(cluster, "facts", {**facts, "inventories": left})
+    if gone:
+        known = state.recall(cluster, "nodes") or {}
+        state.remember(cluster, "nodes", {n: r for n, r in known.items() if n not in gone})
+
+
 def addresses_of(nodes: Iterable[Node]) -> set[str]:
-    """Return all by which the nodes are known; two clusters have none in common."""
-    return {each for n in nodes for each in (n.address, n.cluster_address, n.server_id)}
+    """Return the addresses of the nodes; two clusters have none in common."""
+    return {each for n in nodes for each in (n.address, n.cluster_address)}
 
 
 def keys_of(state: State, cluster: str) -> frozenset[str]:

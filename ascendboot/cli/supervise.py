@@ -14,14 +14,7 @@ from typing import Any, TypeAlias
 from ascendboot.checks.finding import grouped
 from ascendboot.cli.common import Outputs
 from ascendboot.cli.hooks import MetricsFile, hook
-from ascendboot.cli.known_jobs import (
-    REPEATED,
-    REPORT_FILE,
-    SUPERVISE_FOLDER,
-    folder_held,
-    now,
-    recorded,
-)
+from ascendboot.cli.known_jobs import REPORT_FILE, SUPERVISE_FOLDER, folder_held, now, recorded
 from ascendboot.cli.session import Session, WorkSides
 from ascendboot.errors import AscendbootError, LaunchError, NodeError, UnreachableError, UsageError
 from ascendboot.facts.query import Unanswered, query
@@ -340,7 +333,6 @@ def run_generations(
         UsageError: it cannot be continued.
     """
     job, warn = generations.job, generations.tell
-    generations.session.unkept |= REPEATED  # also while it waits for nodes
     store = Store(job.folder / SUPERVISE_FOLDER)
     with ExitStack() as opened:
         writer = opened.enter_context(store.writing(now().isoformat(timespec="seconds")))

@@ -224,7 +224,8 @@ class _Source(Struct):
         known = dict(_items(meta, mark)).get("hostvars")
         for host, data in _items(known, mark.at("hostvars")):
             given = self.variables(data, mark.at("hostvars", host))
-            self.own.setdefault(host, {}).update(given)
+            at = f"{self.file}:{mark.at('hostvars', host).line}"
+            self.own.setdefault(host, {"": ("", at)}).update(given)
 
     def add_group(self, name: str, data: Any, mark: Mark) -> None:  # noqa: ANN401
         parts = dict(_items(data, mark))

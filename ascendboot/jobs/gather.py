@@ -29,7 +29,7 @@ _SOON_S: Final = 10.0
 """After this time, a node whose logs are followed is connected anew."""
 _BEAT_S: Final = 2.0
 _EVENTS: Final = "events"
-_HEADER: Final = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
+_HEADER: Final = re.compile(rb"(bytes|gap) (\d{1,15}) ([A-Za-z0-9._-]+)")
 _WORD: Final = re.compile(rb"absent|beat|lost|end|sample .*")
 
 Frame: TypeAlias = tuple[str, bytes | int] | str

@@ -194,7 +194,8 @@ def _times(rank: PlannedRank, progress: Progress, clocks: NodeClocks) -> RankTim
 
 def _first_words(job: Collector, output: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the output of the launcher, or of the agent that first ended the job."""
-    ended = {job.plan.nodes[number]: at for number, at in job.progress.endings.items()}
+    nodes, endings = job.plan.nodes, job.progress.endings
+    ended = {nodes[number]: at for number, at in endings.items() if number < len(nodes)}
     primary, here = job.plan.primary, job.clocks.here
     node = min(ended, key=lambda node: here(node, ended[node]), default=primary)
     words = output.get(node, ())

@@ -22,7 +22,7 @@ _SPAN_END = tuple("smhd")
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _TAIL: Final = re.compile(
     r"tail (rank\.(\d{1,7})\.(?:stack|plog(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){1,6})"
-    r"|[A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)"
+    r"|[A-Za-z0-9._-]+) (\d{1,15}) ([A-Za-z0-9+/=]+)"
 )
 _MOST_PLOGS: Final = 3
 """Of each rank; as in `jobs-tails.sh`."""

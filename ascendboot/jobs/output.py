@@ -34,7 +34,7 @@ _COLOURS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 """Terminal colours (ECMA-48) without red, which marks errors and matches of `--grep`."""
 _GOES_BACK: Final = re.compile(rb"\r(?![\r\n]|\Z)")
 """A return to the start of the line; not the line end of Windows."""
-_MARK: Final = re.compile(rb"^(\d+\.\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
+_MARK: Final = re.compile(rb"^(\d{1,12}\.\d+) (\d{1,15}) (\d{1,15}) (\d{1,15})$", re.MULTILINE)
 _HOLE: Final = bytes(4096)
 _NOTHING: Final = re.compile(b"(%b\0*)" % _HOLE)
 

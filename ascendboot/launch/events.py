@@ -126,22 +126,23 @@ _RankEvent: TypeAlias = RankStarted | RankEnded | RankErrorFile | RankEndingBega
 _StartEvent: TypeAlias = LauncherStarted | LauncherEnded | HelperChanged
 Event: TypeAlias = _RankEvent | _StartEvent | EndingBegan | StopRequested | StartOverdue
 
-_RANK = r"rank (?P<rank>\d+)"
-_PID, _AT = r"pid \d+ start \d+", r"at (?P<at>\d+\.\d+)"
-_EXIT = rf"exit (?P<exit_code>\d+) {_AT}"
+_RANK = r"rank (?P<rank>\d{1,9})"
+_PID, _AT = r"pid \d+ start \d+", r"at (?P<at>\d{1,10}\.\d+)"
+_EXIT = rf"exit (?P<exit_code>\d{{1,9}}) {_AT}"
 _IN_ZONE = r"(?: zone (?P<zone_s>[+-]\d{4}))?"
-_ANY, _MANY, _WITHIN = r"(?:launcher -|agent \d+)", r"\d+(?:,\d+)*", r"(?P<within_s>\d+)"
+_ANY, _MANY = r"(?:launcher -|agent \d+)", r"\d{1,9}(?:,\d{1,9})*"
+_WITHIN = r"(?P<within_s>\d{1,9})"
 _LATE = rf"late (?P<late>{_MANY})"
 _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (RankStarted, rf"{_RANK} {_PID}"),
-    (RankEnded, rf"{_RANK} {_EXIT}{_IN_ZONE}(?: oom (?:0|(?P<out_of_memory>\d+)))?"),
+    (RankEnded, rf"{_RANK} {_EXIT}{_IN_ZONE}(?: oom (?:0|(?P<out_of_memory>\d{{1,18}})))?"),
     (RankErrorFile, rf"{_RANK} error (?P<error>[A-Za-z0-9+/=]*)"),
     (RankEndingBegan, rf"{_RANK} ends {_AT}"),
     (LauncherStarted, rf"launcher - {_PID}"),
     (LauncherEnded, rf"launcher - (?:lost|{_EXIT})"),
     (HelperChanged, rf"(?:agent \d+|supervisor -) {_PID}"),
     (HelperChanged, r"agent \d+ (?:lost|exit \d+ at \d+\.\d+)"),
-    (EndingBegan, rf"(?:launcher (?=-)|agent (?=\d))(?P<node_rank>-|\d+) ends {_AT}"),
+    (EndingBegan, rf"(?:launcher (?=-)|agent (?=\d))(?P<node_rank>-|\d{{1,9}}) ends {_AT}"),
     (StopRequested, rf"launcher - stop {_AT}"),
     (StartOverdue, rf"{_ANY} {_LATE} awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}"),
 )
@@ -191,7 +192,7 @@ class EventReader:
 
 def overdue_message(plan: Job, overdue: StartOverdue) -> str:
     """Describe why the primary ended a start."""
-    awaited = [plan.nodes[number] for number in overdue.awaited]
+    awaited = [plan.nodes[number] for number in overdue.awaited if number < len(plan.nodes)]
     seen = f"ssh from {plan.nodes[0]} waits for {fold(awaited)}; " if awaited else ""
     return not_started_message(plan, overdue.late, overdue.within_s, seen)
 

@@ -26,6 +26,7 @@ from ascendboot.setup.phases import CHECK, CONTAINERS, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import HostSide, Sides, Transport
+from ascendboot.transport.hostkeys import HostKeyChangedError
 from ascendboot.value import Value, field, replace
 
 RunQuery = Callable[[Transport, Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
@@ -175,7 +176,13 @@ class Survey(Value, kw_only=True):
         began = time.monotonic()
         hosts, errors = connect(self.cluster.nodes)
         took = time.monotonic() - began
-        lost = {n: e for n, e in errors.items() if isinstance(e, UnreachableError)}
+        # A node with another host key may be another server: what is recorded is not about it.
+        changed = HostKeyChangedError
+        lost = {
+            n: e
+            for n, e in errors.items()
+            if isinstance(e, UnreachableError) and not isinstance(e, changed)
+        }
         others = {*lost}.difference(self.progress.chosen(lost))
         absent = self.recorded.part(others)
         results = []

@@ -87,6 +87,9 @@ def read_source(cluster: Cluster) -> Source | None:
         raise InventoryError(
             [f'{cluster.source}: code.source: "{shown}" is not a folder here; correct it']
         )
+    if any(map(files.holds_ca_keys, (folder, folder.parent))):
+        why = "holds the keys of a cluster's CA, which no node may have; state another folder"
+        raise InventoryError([f"{cluster.source}: code.source: {shown} {why}"])
     problems: list[str] = []
     entries = _read_tree(folder, cluster.code_exclude, problems)
     if problems:

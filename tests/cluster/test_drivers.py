@@ -74,9 +74,9 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
     (folder / "sub/.ascendboot/clusters/key").touch()
     (folder / "keys").mkdir()
     (folder / "keys/host_ca").touch()
-    for keys in (".ascendboot", ".ascendboot/clusters/lab/ca/user_ca"):
+    for keys in (".ascendboot", ".ascendboot/runs", ".ascendboot/clusters/lab/ca/user_ca"):
         refused = operator.call("copy", keys, "/data/", exits=2)
-        assert refused.err.startswith(f"copy: {keys}: it holds the cluster's keys, which no node")
+        assert refused.err.startswith(f"copy: {keys}: it is of the control folder or holds the ")
 
     out = operator.call("copy", "big", "/data/", exits=0).out
     assert out == "lab-[1-3]  /data/big: 1 file, 5 MiB\n"

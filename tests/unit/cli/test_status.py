@@ -266,7 +266,7 @@ def test_a_followed_job_tells_its_figures_seldom_and_notes_them(tmp_path: Path) 
     assert "NPU 97 %" in told[3]
     (note,) = figures.noted(report()).notes
     assert note.startswith("while it ran: NPU 0 - 97 %, 3 of 64 GiB, 48 °C, ")
-    assert (sunk, session.unkept) == ([b"one\ntwo\n"], frozenset())
+    assert sunk == [b"one\ntwo\n"]
     assert {"query the state of the devices", "read the clock"} == {
         c.purpose for c in host.commands
     }

@@ -88,6 +88,12 @@ def read(text: str) -> tuple[dict[str, Any], list[str]]:
             },
             [],
         ),
+        (
+            '{"_meta": {"hostvars": {"here": {"ansible_connection": "local"}}},'
+            '"all": {"hosts": ["a"]}}',
+            {"a": {}},
+            ["f:1: here: left out: it is not reached by SSH; state its address"],
+        ),
         ("[2001:db8::1]:2222\nb\n", {"2001:db8::1": {"port": 2222}, "b": {}}, []),
         (
             "Host *\n  User x\nhost=a b*\n  HostName 192.0.2.1\nInclude more\n",
@@ -95,7 +101,7 @@ def read(text: str) -> tuple[dict[str, Any], list[str]]:
             ["f:5: Include more: left out: it may name more hosts; name them as HOST"],
         ),
     ],
-    ids=["ini", "yaml", "ascend-deployer", "slots", "plain", "ssh"],
+    ids=["ini", "yaml", "ascend-deployer", "slots", "meta", "plain", "ssh"],
 )
 def test_files_of_other_tools(text: str, hosts: dict[str, Any], notes: list[str]) -> None:
     addressed = {name: {"address": name, **keys} for name, keys in hosts.items()}

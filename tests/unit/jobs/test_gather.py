@@ -47,6 +47,8 @@ def test_frames_are_parsed_from_pieces_of_any_size(seed: int) -> None:
 def test_an_unknown_frame_is_refused() -> None:
     with pytest.raises(NotUnderstoodError, match='line 1 not understood: "hello"'):
         list(Frames().feed(b"hello\n"))
+    with pytest.raises(NotUnderstoodError):
+        list(Frames().feed(b"gap 99999999999999999999 rank.0.log\n"))
 
 
 def test_a_copy_stays_a_beginning_after_a_full_disk(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ def test_events(line: str, event: events.Event) -> None:
         "launcher - late - awaited - after 3 at 1.5",
         "rank 1 error eyJ",
         "rank 1 error e y",
+        "rank 0 exit 1 at 99999999999999.0",
+        "rank 99999999999 ends at 1.5",
     ],
 )
 def test_a_line_that_is_not_an_event_is_refused(line: str) -> None:

@@ -246,6 +246,12 @@ def test_sending_ends_between_pieces_when_interrupted(
     assert not place.there.exists()
 
 
+def test_a_folder_with_keys_of_a_ca_is_no_code(place: Place) -> None:
+    place.put("host_ca", "never sent")
+    with pytest.raises(InventoryError, match="holds the keys of a cluster's CA"):
+        place.sending()
+
+
 def test_the_primary_sends_its_own_code_over_the_cluster_s_ssh(
     place: Place, tmp_path: Path
 ) -> None:
