@@ -89,10 +89,9 @@ def read(text: str) -> tuple[dict[str, Any], list[str]]:
             [],
         ),
         (
-            '{"_meta": {"hostvars": {"here": {"ansible_connection": "local"}}},'
-            '"all": {"hosts": ["a"]}}',
+            '{"_meta": {"hostvars": {"b": {"ansible_connection": local}}}, "x": {"hosts": ["a"]}}',
             {"a": {}},
-            ["f:1: here: left out: it is not reached by SSH; state its address"],
+            ["f:1: b: left out: it is not reached by SSH; state its address"],
         ),
         ("[2001:db8::1]:2222\nb\n", {"2001:db8::1": {"port": 2222}, "b": {}}, []),
         (
