@@ -7,14 +7,17 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ascendboot.errors import UsageError
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """Outside of brackets."""
-_OPERATOR = re.compile(r"([,!&])(?![^\[]*\])")
-"""As in ClusterShell: joins sets, leaves out, keeps what is in both."""
+_OPERATOR = re.compile(r"(?:\s*([,!&^])\s*|\s+)(?![^\[]*\])")
+"""As in ClusterShell: joins sets, leaves out, keeps what is in both, or in one of them only."""
+_PLAIN = re.compile(r"[\w.@-]{1,253}", re.ASCII)
+"""What ClusterShell folds as it is."""
 
 # ClusterShell is imported where it is used: most jobs have no names to fold.
 
@@ -51,7 +54,7 @@ MOST = 10_000
 """A range that stands for more than this is refused as a typing error."""
 
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
-_ITEM = re.compile(r"([0-9]{1,64})(?:-([0-9]{1,64}))?")
+_ITEM = re.compile(r"([0-9]{1,64})(?:-([0-9]{1,64})(?:/0*([1-9][0-9]{0,8}))?)?")
 _TOO_MANY = f"it stands for more than {MOST:,}; state a shorter range"
 
 
@@ -95,9 +98,10 @@ def _numbers(inner: str) -> list[str]:
                 f"[{first}-{last}] has numbers of different width; write "
                 f"[{start:0{width}}-{end:0{width}}] or [{start}-{end}]"
             )
-        if len(numbers) + end - start >= MOST:
+        every = range(start, end + 1, int(match[3] or 1))
+        if len(numbers) + (end - start) // every.step >= MOST:
             raise ValueError(_TOO_MANY)
-        numbers += [f"{number:0{len(first)}}" for number in range(start, end + 1)]
+        numbers += [f"{number:0{len(first)}}" for number in every]
     return numbers
 
 
@@ -113,26 +117,46 @@ def expand_list(text: str) -> tuple[str, ...]:
 def names_among(
     flag: str, text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[str, ...]:
-    """The names in a set such as `a-[1-4],@rack2!a-3`; UsageError if it has none, or others."""
-    names: list[str] = []
-    members = {f"@{group}": of for group, of in {"*": known, **(groups or {})}.items()}
-    parts = _OPERATOR.split(text)
+    """The known names in a set such as `a-[1-4],@rack2!a-3`; UsageError if it has none, or others.
+
+    Of a group, only its known members count.
+    """
     try:
-        sets = [expand(part.strip()) if part.strip() else () for part in parts[::2]]
+        return _among(text, known, groups or {})
     except ValueError as error:
-        raise UsageError(f'{flag}: "{text}": {error}') from None
-    if unknown := [word for words in sets for word in words if word not in {*known, *members}]:
-        there = f"{fold(known)}{'; groups: ' if groups else ''}{', '.join(groups or ())}"
-        raise UsageError(f'{flag}: there is no "{fold(unknown)}", only {there}')
-    for operator, words in zip([",", *parts[1::2]], sets, strict=True):
-        named = [name for word in words for name in members.get(word, (word,))]
-        if operator == ",":
-            names += named
-        else:
-            names = [name for name in names if (name in named) is (operator == "&")]
+        raise UsageError(f"{flag}: {error}") from None
+
+
+def _among(text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    sets = {name: [name] for name in known}
+    sets |= {f"@{group}": [n for n in of if n in sets] for group, of in groups.items()}
+    sets["@*"] = [*known]
+    names, unknown, before = dict[str, None](), list[str](), ""
+    parts = _OPERATOR.split(text.strip())
+    for operator, part in zip([",", *parts[1::2]], parts[::2], strict=True):
+        if operator in {"!", "&", "^"} and not (before and part):
+            raise ValueError(f'"{text}": {operator} stands between two sets; one is missing')
+        before, named = part, dict[str, None]()
+        try:
+            words = expand(part) if part else ()
+        except ValueError as error:
+            raise ValueError(f'"{text}": {error}') from None
+        for word in words:
+            is_mask = word not in sets and not {"*", "?"}.isdisjoint(word)
+            fits = [name for name in known if fnmatchcase(name, word)] if is_mask else []
+            unknown += [] if word in sets or fits else [word]
+            named |= dict.fromkeys(sets.get(word, fits))
+        is_union = operator in {",", None}
+        left = [name for name in names if is_union or (name in named) is (operator == "&")]
+        right = [name for name in named if is_union or (operator == "^" and name not in names)]
+        names = dict.fromkeys([*left, *right])
+    if unknown:
+        shown = fold(unknown) if all(map(_PLAIN.fullmatch, unknown)) else text
+        there = f"{fold(known)}{'; groups: ' if groups else ''}{', '.join(groups)}"
+        raise ValueError(f'there is no "{shown}", only {there}')
     if not names:
-        raise UsageError(f'{flag}: "{text}" is no node; there are {fold(known)}')
-    return tuple(dict.fromkeys(names))
+        raise ValueError(f'"{text}" names none of {fold(known)}')
+    return tuple(names)
 
 
 def id_list(flag: str, text: str) -> tuple[int, ...]:

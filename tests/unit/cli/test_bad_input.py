@@ -40,10 +40,16 @@ NAMING = (*with_flag("nodes", "lab.up"), "reset", "remove", "shell")
 """The verbs that take nodes, without those that need a job or a practice cluster."""
 BAD_SETS = {
     "n-9": 'there is no "n-9", only n-[1-3]',
-    "": '"" is no node; there are n-[1-3]',
-    ",": '"," is no node; there are n-[1-3]',
+    "": '"" names none of n-[1-3]',
+    ",": '"," names none of n-[1-3]',
     "@nobody": 'there is no "@nobody", only n-[1-3]',
     "n-[3-1]": '"n-[3-1]": [3-1] runs backwards; write [1-3]',
+    "n-1^": '"n-1^": ^ stands between two sets; one is missing',
+    "@n^": '"@n^": ^ stands between two sets; one is missing',
+    "n-1^n-9": 'there is no "n-9", only n-[1-3]',
+    "n-1 n%": 'there is no "n-1 n%", only n-[1-3]',
+    "x-*": 'there is no "x-*", only n-[1-3]',
+    "n-[1-3/0]": '"n-[1-3/0]": [1-3/0] is not a range; ',
 }
 
 

@@ -50,6 +50,7 @@ def test_fold(names: list[str], folded: str) -> None:
         ("a[0,2-3]b", ("a0b", "a2b", "a3b")),
         ("[1-2][1-2]", ("11", "12", "21", "22")),
         ("n-[3, 1]", ("n-3", "n-1")),
+        ("n-[1-6/2,08-12/04]", ("n-1", "n-3", "n-5", "n-08", "n-12")),
     ],
 )
 def test_a_range_stands_for_names_in_its_order(text: str, expected: tuple[str, ...]) -> None:
@@ -59,8 +60,8 @@ def test_a_range_stands_for_names_in_its_order(text: str, expected: tuple[str, .
 def test_a_broken_range_is_an_error() -> None:
     with pytest.raises(ValueError, match="its brackets do not pair up"):
         expand("atlas-[1-")
-    with pytest.raises(ValueError, match=r'"a,b\[1-4/2\]": \[1-4/2\] is not a range'):
-        expand_list("a,b[1-4/2]")
+    with pytest.raises(ValueError, match=r'"a,b\[1-4/0\]": \[1-4/0\] is not a range'):
+        expand_list("a,b[1-4/0]")
 
 
 @given(st.sets(st.from_regex(r"[a-z]{1,2}[0-9]{0,14}(-[0-9]{1,3}){0,2}", fullmatch=True)))
@@ -126,6 +127,7 @@ def test_what_is_no_span(text: str) -> None:
 
 
 KNOWN, GROUPS = ["a-1", "a-2", "a-3", "b-1"], {"rack1": ["a-1", "a-2"], "rack2": ["a-3"]}
+GROUPS |= {"part": ["c-9", "a-1"], "other": ["c-9"]}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,10 @@ KNOWN, GROUPS = ["a-1", "a-2", "a-3", "b-1"], {"rack1": ["a-1", "a-2"], "rack2":
         ("@*", "a-1 a-2 a-3 b-1"),
         ("b-1,@rack[1-2]!a-2", "b-1 a-1 a-3"),
         ("@rack1&a-[2-3]", "a-2"),
+        ("a-3 ^ @rack1^a-[1,3], b-1\n", "a-2 b-1"),
+        (" b-1\ta-[1-3/2] ", "b-1 a-1 a-3"),
+        ("a-*!?-[2 , 1]", "a-3"),
+        ("@part", "a-1"),
     ],
 )
 def test_a_set_of_nodes(text: str, names: str) -> None:
@@ -145,10 +151,18 @@ def test_a_set_of_nodes(text: str, names: str) -> None:
     ("text", "message"),
     [
         ("a-[1-3!2]", '"a-[1-3!2]": [1-3!2] is not a range; '),
-        ("a-4,c", 'there is no "a-4,c", only a-[1-3],b-1; groups: rack1, rack2'),
+        ("a-4,c", 'there is no "a-4,c", only a-[1-3],b-1; groups: rack1, rack2, part, other'),
         ("@rack3", 'there is no "@rack3", only '),
-        ("a-1!@*", '"a-1!@*" is no node; there are a-[1-3],b-1'),
-        ("", '"" is no node; '),
+        ("a-1!@*", '"a-1!@*" names none of a-[1-3],b-1'),
+        ("@other", '"@other" names none of a-'),
+        ("", '"" names none of '),
+        ("a-1^", '"a-1^": ^ stands between two sets; one is missing'),
+        ("a-1,!a-2", '"a-1,!a-2": ! stands between two sets; one is missing'),
+        ("a-1^a-4", 'there is no "a-4", only a-'),
+        ("c-*", 'there is no "c-*", only a-'),
+        ("a-1 b-[1-2]%", 'there is no "a-1 b-[1-2]%", only a-'),
+        ("a-[1-9999]/2", "there is no "),
+        ("a-[1-20000/1]", '"a-[1-20000/1]": it stands for more than 10,000'),
     ],
 )
 def test_what_is_no_set_of_nodes(text: str, message: str) -> None:
