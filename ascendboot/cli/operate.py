@@ -135,8 +135,7 @@ def _request(call: Call, job: str, request: Request, nodes: str | None = None) -
     if nodes is not None:
         known = (store.read_state() or {}).get("order", ())
         groups = call.cluster().groups if "@" in nodes.replace("@*", "") else {}
-        of_job = {name: [n for n in names if n in known] for name, names in groups.items()}
-        request = replace(request, nodes=names_among(request.verb, nodes, known, of_job))
+        request = replace(request, nodes=names_among(request.verb, nodes, known, groups))
     answer = Ask(store, run.run_id, call.screen)(request)
     if answer.is_refused:
         raise UsageError(f"{run.run_id}: {answer.words}")

@@ -19,7 +19,7 @@ from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import LLDP, size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
 from ascendboot.model.cluster import CheckpointRules, Cluster, Device, Node, OwnTable, Parallel
-from ascendboot.model.names import path_here
+from ascendboot.model.names import among, path_here
 from ascendboot.model.ports import closed_ports, with_port_ranges
 from ascendboot.ranktable import text as documents
 from ascendboot.ranktable.formats import generation_of, table_in, table_of
@@ -54,13 +54,14 @@ def load(
     nodes = nodes if sheet.problems else with_ports(sheet, entries, nodes)
     rules.report_node_settings(sheet, keys, entries)
     _report_primary(sheet, keys, entries)
+    standby = _standby(sheet, keys, entries)
     rules.report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)
     nodes = _imported(sheet, keys, nodes)
     own_table = None
     if with_own_table and keys.resources.file is not None and not sheet.problems:
         own_table, nodes = _use_own_table(sheet, keys, nodes, keys.resources.file)
     sheet.refuse_if_problems()
-    cluster = _cluster(file, keys, nodes, own_table)
+    cluster = replace(_cluster(file, keys, nodes, own_table), standby=standby)
     if cluster.firewall:
         try:
             closed_ports(cluster)
@@ -84,7 +85,6 @@ def _cluster(
         ssh_port=keys.ssh.port if isinstance(keys.ssh.port, int) else None,
         ssh_via=keys.ssh.via,
         trust=keys.ssh.trust,
-        standby=tuple(keys.ssh.standby),
         resource_mode=rules.resource_mode(keys),
         own_table=own_table,
         chief_port=keys.resources.chief_port,
@@ -150,10 +150,21 @@ def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...
     all_understood = len(entries) == len(sheet.mark.at("nodes").keys)
     if keys.primary and keys.primary not in names and all_understood:
         sheet.report(sheet.mark.at("primary"), no_such("node", keys.primary, names, sheet))
-    for index, name in enumerate(keys.ssh.standby):
-        if name not in names and all_understood:
-            mark = sheet.mark.at("ssh", "standby", index)
-            sheet.report(mark, no_such("node", name, names, sheet))
+
+
+def _standby(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...]) -> tuple[str, ...]:
+    """The nodes of `ssh.standby`; reports sets that have none, or others."""
+    known = {name: entry.value("groups") or () for entry in entries for name in entry.names}
+    groups = {g: [n for n, of in known.items() if g in of] for g in keys.groups}
+    found: list[str] = []
+    for index, text in enumerate(keys.ssh.standby):
+        mark = sheet.mark.at("ssh", "standby", index)
+        try:
+            found += among(text, [*known], groups)
+        except ValueError as error:
+            if 0 < len(entries) == len(sheet.mark.at("nodes").keys):  # all were understood
+                sheet.report(mark, str(error))
+    return tuple(dict.fromkeys(found))
 
 
 def _imported(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> tuple[Node, ...]:

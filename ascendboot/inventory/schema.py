@@ -111,7 +111,7 @@ class SshKeys(Keys):
     ] = "auto"
     via: model.SshVia = "sshd"
     trust: model.Trust = "ca"
-    standby: Annotated[list[values.Name], Kind("a list of names of nodes")] = []
+    standby: Annotated[list[values.Word], Kind("a list of sets of nodes")] = []
 
 
 class ResourceKeys(Keys):

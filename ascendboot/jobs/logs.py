@@ -13,7 +13,7 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines
 from ascendboot.launch.plan import Job, JobRecord
-from ascendboot.model.names import id_list, names_among, parse_span, runs
+from ascendboot.model.names import fold, id_list, names_among, parse_span, ranks_named, runs
 from ascendboot.templates import script
 from ascendboot.transport.api import Transport, read_script
 from ascendboot.transport.pool import results_and_errors
@@ -34,17 +34,22 @@ def chosen_ranks(
     nodes: str | None,
     groups: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[int, ...]:
-    """Return the ranks that both selections name; None selects all."""
+    """Return the ranks that both selections name; None selects all.
+
+    Raises:
+        UsageError: a selection or both together have none.
+    """
     on = None if nodes is None else names_among("logs: --node", nodes, job.nodes, groups)
     wanted = None if ranks is None else id_list("logs: --rank", ranks)
     if unknown := [rank for rank in wanted or () if rank >= len(job.ranks)]:
         last = len(job.ranks) - 1
         raise UsageError(f"logs: --rank: the ranks of the job are 0 to {last}: not {runs(unknown)}")
-    return tuple(
-        planned.rank
-        for planned in job.ranks
-        if (on is None or planned.node in on) and (wanted is None or planned.rank in wanted)
-    )
+    there = [each.rank for each in job.ranks if on is None or each.node in on]
+    chosen = tuple(rank for rank in there if wanted is None or rank in wanted)
+    if not chosen:
+        words = f"{fold(on or ())} has {ranks_named(there)}, not {runs(wanted or ())}"
+        raise UsageError(f"logs: --rank: {words}")
+    return chosen
 
 
 def chosen_pattern(text: str) -> re.Pattern[str]:

@@ -117,17 +117,18 @@ def expand_list(text: str) -> tuple[str, ...]:
 def names_among(
     flag: str, text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[str, ...]:
-    """The known names in a set such as `a-[1-4],@rack2!a-3`; UsageError if it has none, or others.
-
-    Of a group, only its known members count.
-    """
+    """As `among`; UsageError with the name of the flag."""
     try:
-        return _among(text, known, groups or {})
+        return among(text, known, groups or {})
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from None
 
 
-def _among(text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def among(text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The known names in a set such as `a-[1-4],@rack2!a-3`; ValueError if it has none, or others.
+
+    Of a group, only its known members count.
+    """
     sets = {name: [name] for name in known}
     sets |= {f"@{group}": [n for n in of if n in sets] for group, of in groups.items()}
     sets["@*"] = [*known]

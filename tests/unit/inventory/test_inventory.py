@@ -126,7 +126,7 @@ nodes:
 
 
 def test_the_node_counts_before_its_groups_and_these_before_the_defaults() -> None:
-    nodes = loaded("""\
+    cluster = loaded("""\
 cluster: c
 nodes:
   n1: {address: 192.0.2.1, user: own, groups: [g1, g2]}
@@ -137,8 +137,10 @@ groups:
   g1: {user: g1, leaf: g1, port: 22}
   g2: {user: g2, interface: g2, port: 2}
 defaults: {user: all, leaf: all, port: 9, groups: [g2]}
-""").nodes
-    assert [(n.ssh.user, n.leaf, n.interface, n.ssh.port) for n in nodes] == [
+ssh: {standby: [n3, "@g2!n2", n1]}
+""")
+    assert cluster.standby == ("n3", "n1", "n4")
+    assert [(n.ssh.user, n.leaf, n.interface, n.ssh.port) for n in cluster.nodes] == [
         ("own", "g1", "g2", 22),
         ("g2", "g1", "g2", 2),
         ("all", "all", None, 9),

@@ -24,6 +24,7 @@ from ascendboot.launch.plan import JobRecord
 from ascendboot.templates import script
 from tests.fake_transport import Answer, FakeTransport
 
+GROUPS = {"rack2": ["a-2", "a-3"], "rack3": ["a-3"]}
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
 
 
@@ -36,13 +37,13 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
         (None, "a-[1-2]", (0, 1, 2, 3)),
         ("1-2", "a-[2,1]", (1, 2)),
         (None, "a-2, a-1", (0, 1, 2, 3)),
-        ("0", "a-2", ()),
+        ("0-2", "@rack2", (2,)),
     ],
 )
 def test_ranks_of_these_numbers_on_these_nodes(
     job: JobRecord, ranks: str | None, nodes: str | None, chosen: tuple[int, ...]
 ) -> None:
-    assert chosen_ranks(job, ranks, nodes) == chosen
+    assert chosen_ranks(job, ranks, nodes, GROUPS) == chosen
 
 
 @pytest.mark.parametrize(
@@ -52,13 +53,15 @@ def test_ranks_of_these_numbers_on_these_nodes(
         ("2-9", None, "--rank: the ranks of the job are 0 to 3: not 4-9"),
         (None, "a-[1-3]", '--node: there is no "a-3", only a-[1-2]'),
         (None, "a-[1", "--node: "),
+        (None, "@rack3", '--node: "@rack3" names none of a-[1-2]'),
+        ("0-1", "a-2", "--rank: a-2 has ranks 2-3, not 0-1"),
     ],
 )
 def test_unknown_ranks_and_nodes_are_refused(
     job: JobRecord, ranks: str | None, nodes: str | None, said: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(f"logs: {said}")):
-        chosen_ranks(job, ranks, nodes)
+        chosen_ranks(job, ranks, nodes, GROUPS)
 
 
 def test_an_invalid_regular_expression_is_refused_with_its_place() -> None:
