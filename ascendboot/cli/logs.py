@@ -188,6 +188,7 @@ def _complete_copies(
                 connect=lambda name: ReadOnly(found.session.connect_again(name)),
                 tell=wanted.tell,
                 within_s=math.inf,
+                known=[*map(str, absent.values())],
             )
 
             def again(name: str, *, silent_s: float) -> None:
@@ -245,7 +246,7 @@ def _write_report(found: FoundJob, gathering: LogGatherer) -> list[str]:
     record, folder, errors = found.job.record, found.job.folder, dict[str, NodeError]()
     if gathering.progress.has_failed:
         forks = found.session.forks
-        errors = fetch_tails(record, found.transports, folder, has_logs=True, forks=forks)
+        errors = fetch_tails(record, gathering.transports, folder, has_logs=True, forks=forks)
     report = report_of(record, gathering.progress, folder, now())
     if JobState.NOT_STARTED not in (report.state, found.status.report.state):
         run = Run(record.job_id, folder, found.session.run.secrets)

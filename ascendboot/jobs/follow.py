@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -198,6 +198,11 @@ class Reconnector(Struct, eq=False):
     """Opens a new connection to a node; None: it stays lost."""
     tell: Callable[[str], None]
     within_s: float
+    known: Collection[str] = ()
+    """Errors that were told before."""
+    _resumed: dict[str, float] = field(default_factory=dict)
+    """By node, when its last stream was opened anew."""
+    _hasty: set[str] = field(default_factory=set)
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
     """By node that is being reconnected."""
     _over: threading.Event = field(default_factory=threading.Event)
@@ -242,38 +247,61 @@ class Reconnector(Struct, eq=False):
 
     def _resume(self, node: str, *, silent_s: float) -> None:
         """Follow a node again, over its old connection if that still works."""
-        since = time.monotonic() - silent_s
-        is_lost = silent_s > 0 or node not in self.transports
-        if not is_lost:
+        since, told = time.monotonic() - silent_s, set(self.known)
+        self._pause(node)
+        side = None if silent_s else self.transports.get(node)
+        if side is not None:
             try:
-                self._check_folder(self.transports[node])
+                self._check_folder(side)
+                return self.follow(node, side)
             except UnreachableError as error:
                 if self.connect is None:
                     raise
+                told.add(str(error))
                 self.tell(f"{error}; connecting again; the job continues")
-                is_lost = True
-        if is_lost:
-            self._connect_anew(node, since)
-            self._check_folder(self.transports[node])
-        self.follow(node, self.transports[node])
+        return self._connect_anew(node, since, told)
 
-    def _connect_anew(self, node: str, since: float) -> None:
-        """Replace the connection to a node that was lost at `since`."""
+    def _connect_anew(self, node: str, since: float, told: set[str]) -> None:
+        """Follow a node that was lost at `since` over a new connection; new errors are told."""
         if self.connect is None:
             raise UnreachableError(node, "its connection is silent")
-        until = time.monotonic() + self.within_s
+        is_new, words, until = node not in self.transports, "", time.monotonic() + self.within_s
         while True:
             _LOG.debug("%s: connecting again", node)
+            side = None
             try:
-                self.transports[node] = self.connect(node)
-                break
-            except NodeError:
-                if time.monotonic() >= until or self._over.wait(_PAUSE_S):
+                side = self.transports[node] = self.connect(node)
+                self._check_folder(side)
+                if not words:  # before its events
+                    words = self._tell_back(node, time.monotonic() - since, is_new=is_new)
+                return self.follow(node, side)
+            except NodeError as error:
+                is_final = side is not None and not isinstance(error, UnreachableError)
+                if is_final or time.monotonic() >= until:
                     raise
-        away_s = time.monotonic() - since
-        words = f"{node}: its connection was lost, and was reopened after {away_s:.0f} s"
+                if str(error) not in told:
+                    told.add(str(error))
+                    self.tell(f"{error}; trying again")
+                if self._over.wait(_PAUSE_S):
+                    raise
+
+    def _pause(self, node: str) -> None:
+        """Wait, and say so once, if the last stream of a node ended as soon as it was opened."""
+        if time.monotonic() - self._resumed.get(node, -_PAUSE_S) < _PAUSE_S:
+            if node not in self._hasty:
+                self._hasty.add(node)
+                self.tell(f"{node}: what reads its logs ends at once; trying again each second")
+            self._over.wait(_PAUSE_S)
+        self._resumed[node] = time.monotonic()
+
+    def _tell_back(self, node: str, away_s: float, *, is_new: bool) -> str:
+        if is_new:
+            words = f"{node}: was reached after {away_s:.0f} s"
+        else:
+            words = f"{node}: its connection was lost, and was reopened after {away_s:.0f} s"
+            self.progress.notes += (f"{words}; the job continued",)
         self.tell(words)
-        self.progress.notes += (f"{words}; the job continued",)
+        return words
 
     def _check_folder(self, transport: Transport) -> None:
         folder = str(self.job.job_folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -107,7 +108,7 @@ def follow(
         on_end=lambda back: gathering.on_reconnected(back.node, back.error),
         connect=connect,
         tell=told.append,
-        within_s=1,
+        within_s=10,
     )
     gathering.follow(reconnector.reconnect)
     return told
@@ -157,6 +158,28 @@ class Rest(Cut):
         return self
 
 
+class Dropped(Rest):
+    """A transport that is lost before its stream is opened."""
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
+        raise UnreachableError(self.node, "could not open a session")
+
+
+class Hasty(Rest):
+    """A transport whose streams end at once."""
+
+    count = 0
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
+        self.count += 1
+        return super().stream(command, on_bytes) if self.count > 2 else self._cut(on_bytes)
+
+    def _cut(self, on_bytes: Callable[[bytes], None]) -> Cut:
+        on_bytes(b"bytes 4 rank.0.log\none\n" if self.count == 1 else b"")
+        on_bytes(b"")
+        return self
+
+
 class Silent(Cut):
     """A transport whose streams do not end."""
 
@@ -170,18 +193,42 @@ def test_item_11_a_lost_connection_is_opened_again_while_logs_are_followed(
     job: JobRecord, tmp_path: Path, first: type[Cut] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.jobs.gather._SOON_S", 0.1)
+    monkeypatch.setattr("ascendboot.jobs.follow._PAUSE_S", 0.0)
     if first is None:
         (tmp_path / "rank.0.log").write_bytes(b"one\n")
     absent = ["a-1"] if first is None else []
     gathering = gatherer(job, {"a-1": first()} if first else {}, tmp_path, absent=absent)
-    told = follow(gathering, job, lambda _: Rest())  # type: ignore[arg-type, return-value]
+    gone = NodeError("a-1", "its container is gone")
+    sides: Any = iter([gone, gone, Dropped(), Rest()])
+
+    def connect(_name: str) -> Any:
+        if isinstance(side := next(sides), NodeError):
+            raise side
+        return side
+
+    told = follow(gathering, job, connect)
     gathering.complete()
     gathering.close()
     assert gathering.errors == {}
     assert (tmp_path / "rank.0.log").read_bytes() == b"one\ntwo\n"
     if first is Cut:
         assert told.pop(0).endswith("; connecting again; the job continues")
-    assert told[0].startswith("a-1: its connection was lost, and was reopened after ")
+    words = "its connection was lost, and was reopened" if first else "was reached"
+    back = f"a-1: {words} after N s"
+    dropped = [] if first is Cut else ["a-1: could not open a session; trying again"]
+    told = [re.sub(r"\d+ s$", "N s", line) for line in told]
+    assert told == ["a-1: its container is gone; trying again", back, *dropped]
+
+
+def test_a_stream_that_ends_at_once_is_not_opened_again_and_again(
+    job: JobRecord, tmp_path: Path
+) -> None:
+    gathering, began = gatherer(job, {"a-1": Hasty()}, tmp_path), time.monotonic()
+    told = follow(gathering, job)
+    gathering.close()
+    assert gathering.errors == {}
+    assert time.monotonic() - began > 1.0
+    assert told == ["a-1: what reads its logs ends at once; trying again each second"]
 
 
 def test_a_node_with_unknown_frames_is_not_reported_as_silent(
