@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, CUT, Operator, Program, set_up
+from tests import terminal
+from tests.cluster.operating import BASE, CUT, PROGRAM, Operator, Program, set_up
 from tests.needs import LONG, missing
 from tests.waiting import wait_until
 
@@ -201,6 +202,10 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
 
 def test_a_watch_connects_again_and_ends_with_the_code_of_the_job(operator: Operator) -> None:
     ready_job(operator, "ends.py", "3")
+    live = f"timeout -s INT 8 {PROGRAM} status --watch"
+    screen = terminal.shown(live, columns=80, rows=24, cwd=operator.lab.directory)
+    rows = [row for row in screen if re.match(r"lab-[12]  NPU \d+ - \d+ %  \d+ of 64 GiB  ", row)]
+    assert len(rows) == 2, screen
     watch = operator.start("status", "--watch", "--json", "--interval", "1s")
     seen = (json.loads(line) for line in watch.out)
     assert [node["ranks_alive"] for node in next(seen)["nodes"]] == [[0, 1], [2, 3]]
