@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeVar, cast
 
@@ -304,13 +304,28 @@ def fetch(
         prefix=".ascendboot-", dir=folder, ignore_cleanup_errors=True
     )
     try:
-        with halves as part, call.session("fetch", cluster, reads=True) as session:
+        with (
+            halves as part,
+            put_back(Path(part), places),
+            call.session("fetch", cluster, reads=True) as session,
+        ):
             found, errors = _on_each(session, chosen, receive, host=host)
     finally:
         for place in places.values():
             with suppress(OSError):  # it is not empty
                 place.parent.rmdir()
     _end(call, chosen, found, errors)
+
+
+@contextmanager
+def put_back(part: Path, places: Mapping[str, Path]) -> Iterator[None]:
+    """At the end, put back what was moved out of the way of something that did not come."""
+    try:
+        yield
+    finally:
+        for node, place in places.items():
+            if os.path.lexists(before := part / f".{node}") and not os.path.lexists(place):
+                before.rename(place)
 
 
 def _check_path(what: str, path: str) -> None:
@@ -357,6 +372,8 @@ class _Moved:
         self._of, self._bytes, self._due = f" of {_size(total)}" if total else "", 0, 0.0
 
     def __call__(self, more: int) -> None:
+        if not more:  # the end: nothing comes that needs room
+            return
         with self._lock:
             self._bytes += more
             if self._into is not None and self._bytes > _FEW:

@@ -60,6 +60,8 @@ _USUAL_INTERVAL: Final = "5s"
 _TICK_S: Final = 1.0
 _NPUS_EVERY_S: Final = 10.0
 """npu-smi answers one caller at a time, and takes a second on a server of eight."""
+_NPUS_LATE_S: Final = 20.0
+"""How long it may take at most: meanwhile no other answer of the node is due."""
 _LATE_S: Final = 10.0
 """How much longer than the interval an answer may take until the view mentions it."""
 _WIDE: Final = 66
@@ -265,8 +267,10 @@ class _Looks:
             else:
                 self._answered[name] = began
                 if look.ranks_alive and began >= npus_at:
+                    self._answered[name] += _NPUS_LATE_S
                     self._uses |= npus_of(self._first.session, [name])
                     npus_at = began + _NPUS_EVERY_S
+                    self._answered[name] = time.monotonic()
             if self.over.wait(self._every_s):
                 return
             self._looks[name] = self._look(name, look)

@@ -54,14 +54,16 @@ class JobStatus(Value, kw_only=True):
 
     def with_npus(self, uses: Mapping[str, Mapping[int, NpuUse] | str]) -> JobStatus:
         """A copy with the use of the job's NPUs where ranks run, or why it is not known."""
-        nodes = list(self.nodes)
+        nodes, devices = list(self.nodes), dict[str, set[int]]()
+        for rank in self.report.ranks:
+            devices.setdefault(rank.node, set()).add(rank.device)
         for at, node in enumerate(nodes):
             use = uses.get(node.node, {}) if node.alive else {}
             if isinstance(use, str):
                 nodes[at] = replace(node, npu_problem=use)
             else:
-                ids = sorted(rank.device for rank in self.report.ranks if rank.node == node.node)
-                nodes[at] = replace(node, npus={id_: use[id_] for id_ in ids if id_ in use})
+                ids = sorted(devices.get(node.node, set()) & use.keys())
+                nodes[at] = replace(node, npus={id_: use[id_] for id_ in ids})
         return replace(self, nodes=tuple(nodes))
 
     @property

@@ -8,6 +8,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -159,7 +160,7 @@ class PlannedRank(Value):
     """Of its device, where it is known."""
 
 
-class Job(Value, kw_only=True):
+class Job(Value, kw_only=True, dict=True):
     """What the plan of a job and its record share; much of it is as in the request."""
 
     job_id: str
@@ -193,7 +194,14 @@ class Job(Value, kw_only=True):
 
     def ranks_on(self, node: str) -> tuple[PlannedRank, ...]:
         """Return the ranks of one node, ascending."""
-        return tuple(rank for rank in self.ranks if rank.node == node)
+        return self._by_node.get(node, ())
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, tuple[PlannedRank, ...]]:
+        found: dict[str, list[PlannedRank]] = {}
+        for rank in self.ranks:
+            found.setdefault(rank.node, []).append(rank)
+        return {node: tuple(ranks) for node, ranks in found.items()}
 
     def logs_on(self, node: str) -> tuple[str, ...]:
         """Return the names of the logs in the job's folder of one node."""

@@ -367,19 +367,20 @@ class FactsRecord(Value):
         """The record without facts that soon are others."""
         passing: Any = dict.fromkeys(_PASSING, NOT_QUERIED)
         nodes = {name: replace(known, **passing) for name, known in facts.nodes.items()}
-        inventories = {name: _inventory_of(cluster, name) for name in nodes}
-        return cls(replace(facts, nodes=nodes), inventories)
+        return cls(replace(facts, nodes=nodes), _inventories(cluster, nodes))
 
     def fitting(self, cluster: Cluster) -> ClusterFacts:
         """The facts of the nodes for which the inventory still states the same."""
-        known = self.inventories
-        names = (node.name for node in cluster.nodes if node.name in known)
-        return self.facts.part({n for n in names if known[n] == _inventory_of(cluster, n)})
+        stated = _inventories(cluster, self.inventories)
+        return self.facts.part(
+            {n for n, known in self.inventories.items() if stated.get(n) == known}
+        )
 
 
-def _inventory_of(cluster: Cluster, name: str) -> str:
-    of_node = tuple(n for n in cluster.nodes if n.name in {name, cluster.primary_name})
-    return f"{templates_digest()} {digest(replace(cluster, nodes=of_node))}"
+def _inventories(cluster: Cluster, names: Collection[str]) -> dict[str, str]:
+    """By node, a digest of what concerns it; what all share, and the primary, is read once."""
+    shared = f"{templates_digest()} {digest(replace(cluster, nodes=(cluster.primary,)))}"
+    return {n.name: f"{shared} {digest(n)}" for n in cluster.nodes if n.name in names}
 
 
 def _node_record(node: Node, facts: ClusterFacts, paths: Collection[str]) -> NodeRecord:

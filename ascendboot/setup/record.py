@@ -158,9 +158,9 @@ class SetupRecord(Value, kw_only=True):
             ) from error
 
 
-def digest(cluster: Cluster) -> str:
-    """The digest of the inventory's meaning, independent of its form and path."""
-    stated = {key: value for key, value in _stated(cluster).items() if key not in _OF_NO_SETUP}
+def digest(part: Cluster | Node) -> str:
+    """The digest of the inventory's meaning, or of a node's, independent of its form and path."""
+    stated = {key: value for key, value in _stated(part).items() if key not in _OF_NO_SETUP}
     return sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
 

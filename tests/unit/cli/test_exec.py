@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from ascendboot.cli import exec  # noqa: A004
-from ascendboot.cli.exec import _Moved, _receive, unpack
+from ascendboot.cli.exec import _Moved, _receive, put_back, unpack
 from ascendboot.cli.verbs import Call
 from ascendboot.errors import CommandError
 from ascendboot.transport.api import Command, Effect
@@ -124,6 +124,7 @@ def test_a_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             CommandError, match=r"^a-1: could not fetch: only \d+ MiB are free in /"
         ):
             _receive(side, FETCH, tmp_path / "it", part, moved)
+        moved(0)  # as at the end of what a node sends
 
 
 @pytest.mark.parametrize("pairs", [0, 900])
@@ -133,4 +134,24 @@ def test_what_was_fetched_before_stays_if_a_node_sends_nonsense(tmp_path: Path, 
     place.write_text("before")
     with pytest.raises(CommandError, match="sent nothing" if not pairs else "recursion"):
         _receive(side, FETCH, place, tmp_path / "new", list[int]().append)
+    assert place.read_text() == "before"
+
+
+def test_what_was_fetched_before_is_put_back_if_the_new_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, part, rename = tmp_path / "it", tmp_path / "part", Path.rename
+    side = cast("SshTransport", Node(sent(("it", FILE, "text")).getvalue()))
+    place.write_text("before")
+    part.mkdir()
+
+    def fail_once(path: Path, to: Path) -> Path:
+        if to == place:
+            monkeypatch.setattr(Path, "rename", rename)
+            raise OSError(5, "Input/output error")
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", fail_once)
+    with pytest.raises(CommandError, match="Input/output error"), put_back(part, {"a-1": place}):
+        _receive(side, FETCH, place, part / "a-1", list[int]().append)
     assert place.read_text() == "before"

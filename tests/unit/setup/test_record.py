@@ -46,6 +46,18 @@ def recorded(
     return cluster_plan.setup_record(cluster, plan, seen, paths)
 
 
+def test_recorded_facts_count_while_the_inventory_states_the_same_of_a_node() -> None:
+    own = {name: Installed(base=BASE) for name in FACTS}
+    seen = cluster_plan.FactsRecord.of(well.TWO, cluster_plan.ClusterFacts(FACTS, own))
+    first, second = (replace(node, env={"A": "1"}) for node in well.TWO.nodes)
+    one, two = well.TWO.nodes
+    nodes = [(one, two), (one, second), (first, two)]
+    changed = [replace(well.TWO, nodes=each) for each in nodes]
+    other = replace(well.TWO, python="python3.11")
+    fitting = [sorted(seen.fitting(cluster).nodes) for cluster in (*changed, other)]
+    assert fitting == [["lab-1", "lab-2"], ["lab-1"], [], []]
+
+
 def test_only_files_of_steps_are_recorded() -> None:
     whole = recorded(env_node=OwnFile("aa", 0o644), env_stray=OwnFile("bb", 0o644))
     assert {name: dict(node.files) for name, node in whole.nodes.items()} == {
