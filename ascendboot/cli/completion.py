@@ -131,6 +131,19 @@ def _options(definition: ast.FunctionDef) -> dict[str, Any]:
 
 def candidates(words: Sequence[str]) -> list[str]:
     """Return what the last of `words`, of which the first is the program, may become."""
+    whole = [""]
+    for (
+        part
+    ) in words:  # bash splits words before and behind @, and inserts what begins with the last one
+        if whole[-1].endswith("@") or (part == "@" and whole[-1].endswith(",")):
+            whole[-1] += part
+        else:
+            whole.append("@" if part == "=@" else part)
+    start = 0 if whole[-1] == words[-1] else whole[-1].rfind("@")
+    return [found[start:] for found in _candidates(whole[1:])]
+
+
+def _candidates(words: Sequence[str]) -> list[str]:
     *before, word = [w for w in words[1:] if w != "="] or [""]  # bash splits words at =
     if words[-1] == "=":
         before, word = [*before, word], ""
@@ -175,9 +188,17 @@ def _names(start: str) -> Iterator[str]:
 
 def _values(name: str, verb: str, given: Mapping[str, str]) -> Iterator[str]:
     """Yield the values that a flag may have here, as far as this machine knows them."""
-    if name in ("job", "resume"):
-        runs = State.here().runs.glob("*/plan.json")
-        yield from sorted((path.parent.name for path in runs), reverse=True)
+    if name == "job" and verb.startswith("ranktable."):
+        yield from _literals("ranktable/rules.py", "JOBS")
+    elif name in ("job", "resume"):
+        runs = State.here().runs
+        if name == "resume" or PLACES[verb] == "operate":
+            paths = runs.glob("*/supervise/state.json")
+            # All but `events` refuse a job that has ended.
+            found = [p for p in paths if verb == "events" or b'"end": null' in p.read_bytes()]
+        else:
+            found = [*runs.glob("*/plan.json"), *runs.glob("*/g[0-9]*/plan.json")]
+        yield from sorted({path.relative_to(runs).parts[0] for path in found}, reverse=True)
     elif name in ("node", "nodes"):
         lab = ".ascendboot/lab.yaml" if verb.startswith("lab.") else None
         named, last = given.get("inventory", lab), State.here().current
@@ -185,16 +206,22 @@ def _values(name: str, verb: str, given: Mapping[str, str]) -> Iterator[str]:
         document = yaml.load(path.read_bytes(), YAML_LOADER)  # noqa: S506 - the loader is safe
         for names in document["nodes"]:
             yield from expand(names)
+        if not verb.endswith("shell"):  # of one node
+            yield from (f"@{group}" for group in document.get("groups") or ())
     elif name == "inventory":
         yield from (str(path) for path in sorted(Path().glob("*.y*ml")))
         yield from (path.stem for path in sorted(Path(FOLDER).glob("*.yaml")))
     elif name == "kind":
-        for node in _source("lab/faults.py").body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "KINDS":
-                yield from (
-                    str(word.value) for word in ast.walk(node) if isinstance(word, ast.Constant)
-                )
+        yield from _literals("lab/faults.py", "KINDS")
     yield from _WORDS.get(name, ())
+
+
+def _literals(file: str, name: str) -> Iterator[str]:
+    for node in _source(file).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            names = [part.id for part in ast.iter_child_nodes(node) if isinstance(part, ast.Name)]
+            values = ast.walk(node.value) if name in names else ()
+            yield from (str(part.value) for part in values if isinstance(part, ast.Constant))
 
 
 def print_candidates(argv: Sequence[str]) -> None:

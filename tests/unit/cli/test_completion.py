@@ -34,10 +34,15 @@ def test_the_source_tells_the_verbs_with_their_arguments_as_importing_them_does(
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with inventories, a lab and two jobs."""
+    """A folder with inventories, a lab, two jobs, and two supervised ones."""
     nodes = 'cluster: x\nnodes: {"atlas-[01-02]": {address: "192.0.2.[1-2]"}}\n'
     files = {"two.yaml": nodes, "inventories/site.yaml": nodes, "broken.yaml": "nodes: ["}
     files |= {f".ascendboot/runs/2026010{day}-train-ab/plan.json": "{}" for day in (1, 2)}
+    for day, end in (("03", "{}"), ("04", "null")):
+        folder = f".ascendboot/runs/202601{day}-train-ab"
+        files |= {f"{folder}/g{number}/plan.json": "{}" for number in (1, 2)}
+        files[f"{folder}/supervise/state.json"] = f'{{\n "end": {end}\n}}\n'
+    files["groups.yaml"] = nodes + "groups: {rack1: {}}\n"
     files[".ascendboot/lab.yaml"] = nodes.replace("atlas", "lab")
     files[".ascendboot/odd.yaml"] = 'nodes: {"$(reboot)": {}, "a\\nb": {}, "\\e(0": {}, a-1: {}}\n'
     files[".ascendboot/current"] = "two.yaml\n"
@@ -50,6 +55,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 ATLAS = ["atlas-01", "atlas-02"]
+JOBS = [f"2026010{day}-train-ab" for day in (4, 3, 2, 1)]
 
 
 @pytest.mark.usefixtures("place")
@@ -80,9 +86,18 @@ ATLAS = ["atlas-01", "atlas-02"]
         ("lab.fault ", ["lab-01", "lab-02"]),
         ("lab.fault lab-01 ", list(KINDS)),
         ("lab.fault lab-01 node", ["node-down"]),
-        ("status --job ", ["20260102-train-ab", "20260101-train-ab"]),
-        ("train --resume 20260101", ["20260101-train-ab"]),
-        ("setup ", ["broken.yaml", "two.yaml", "site"]),
+        ("exec -i groups.yaml --nodes atlas-01,", ["atlas-01,atlas-02", "atlas-01,@rack1"]),
+        ("exec -i groups.yaml --nodes @r", ["@rack1"]),
+        ("exec -i groups.yaml --nodes @ r", ["@rack1"]),
+        ("exec -i groups.yaml --nodes =@ r", ["@rack1"]),
+        ("exec -i groups.yaml --nodes atlas-01, @ r", ["@rack1"]),
+        ("shell -i groups.yaml ", ATLAS),
+        *((f"{verb} --job ", JOBS) for verb in ("status", "logs", "stop", "doctor", "report")),
+        ("events --job ", JOBS[:2]),
+        *((f"{verb} --job 2026", JOBS[:1]) for verb in ("quarantine", "release", "resize")),
+        ("train --resume 2026", JOBS[:1]),
+        ("ranktable.validate --job ", ["rec-sdk-tf", "mindspore", "torch"]),
+        ("setup ", ["broken.yaml", "groups.yaml", "two.yaml", "site"]),
         ("check -i s", ["site"]),
         ("check --level ", ["quick", "full"]),
         ("train --on-hang=s", ["--on-hang=stop"]),
