@@ -10,15 +10,17 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from threading import Event
 from time import sleep
 from types import SimpleNamespace
 
 import pytest
 
+from ascendboot.cli import status
 from ascendboot.cli.known_jobs import REPEATED, Figures, FoundJob, KnownJob, next_generation
 from ascendboot.cli.status import how_it_ended, live_view, node_rows, rank_rows
 from ascendboot.errors import UnreachableError
-from ascendboot.jobs.probe import RankLoad
+from ascendboot.jobs.probe import JobProbe, RankLoad
 from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobState, NpuUse
 from ascendboot.supervise.core import State
@@ -187,6 +189,31 @@ def test_a_supervised_job_is_watched_from_generation_to_generation(
         assert (later and later.job.folder.name, found.goes_on) == (newest, state is not None)
     assert shown[2:4] == [f"supervised: {now}", "n-2: absent: node-down on n-2: no sign of life"]
     assert shown[4].endswith(" g2 done: the job has completed")
+
+
+def test_a_node_whose_npus_answer_slowly_is_not_unreachable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, asked = Event(), Event()
+
+    def slow(_session: object, _nodes: object) -> dict[str, str]:
+        asked.set()
+        answered.wait(10)
+        return {}
+
+    monkeypatch.setattr(status, "npus_of", slow)
+    monkeypatch.setattr(status, "_LATE_S", 0.0)
+    cluster = SimpleNamespace(nodes=[SimpleNamespace(name="a-1")], source="x.yaml")
+    run = SimpleNamespace(secrets=())
+    session = SimpleNamespace(cluster=cluster, transports={}, run=run, unkept=set())
+    found = replace(viewed(tmp_path), session=session, looks={"a-1": JobProbe(ranks_alive={0})})
+    looks = status._Looks(found, 0.1)
+    assert asked.wait(10)
+    sleep(0.2)
+    looks.over.set()
+    errors = looks.found().errors
+    answered.set()
+    assert "a-1" not in errors
 
 
 def test_the_live_view_fits(tmp_path: Path) -> None:
