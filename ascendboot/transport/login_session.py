@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import select
 import shlex
 import signal
@@ -392,14 +393,17 @@ class SshTransport:
         purpose, size = "open a shell", os.get_terminal_size()
         channel, way = self._connection.open_session(purpose), self._way
         kind = os.environ.get("TERM", "dumb")
-        sudo = () if self._password is None else ("sudo",)  # which prompts on this terminal
+        sudo: tuple[str, ...] = () if self._password is None else ("sudo",)
+        prompt = f"[sudo {secrets.token_hex(4)}%] password: " if self._password else ""
+        if prompt:  # what `ps` shows there differs from it: only sudo's prompt is answered
+            sudo = ("sudo", "-p", prompt.replace("%", "%%"))
         try:
             channel.get_pty(kind, size.columns, size.lines)
             if way is not None:
                 words = ("exec", "-it", "-e", f"TERM={kind}", way.container, "bash")
                 channel.exec_command(f"exec {shlex.join((*sudo, way.engine, *words))}")
             elif sudo:
-                channel.exec_command("exec sudo -i")
+                channel.exec_command(f"exec {shlex.join(sudo)} -i")
             else:
                 channel.invoke_shell()
         except ERRORS as error:
@@ -407,7 +411,7 @@ class SshTransport:
             remedy = f"its sshd_config needs PermitTTY yes for {user}; exec needs no terminal"
             why = f"the server gives no terminal ({error}); {remedy}"
             raise CommandError(self.node, f"could not {purpose}: {why}") from error
-        relay(channel)
+        relay(channel, prompt.encode(), f"{self._password}\n".encode())
         if (code := int(channel.recv_exit_status())) < 0:
             if (reason := self._connection.why_ended()) is None:
                 raise CommandError(self.node, "the shell was killed, and left no exit code")
@@ -512,8 +516,27 @@ class SshTransport:
         return CommandError(self.node, f"could not {purpose}: {why}{self._slow}")
 
 
-def relay(channel: Channel) -> None:
-    """Pass keys, output and the size of this terminal on until the channel ends."""
+def _unanswered(channel: Channel, prompt: bytes, answer: bytes) -> Callable[[bytes], bytes]:
+    """Return what removes a prompt from output and answers it; once, as the answer may be wrong."""
+    before, is_answered = b"", not prompt
+
+    def rest(output: bytes) -> bytes:
+        nonlocal before, is_answered
+        before = before[-len(prompt) :] + output
+        if is_answered or prompt not in before:
+            return output
+        channel.sendall(answer)
+        is_answered = True
+        return output.replace(prompt, b"")
+
+    return rest
+
+
+def relay(channel: Channel, prompt: bytes = b"", answer: bytes = b"") -> None:
+    """Pass keys, output and the size of this terminal on until the channel ends.
+
+    The prompt is answered instead of shown.
+    """
     keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
 
     def resize() -> None:
@@ -528,6 +551,7 @@ def relay(channel: Channel) -> None:
     try:
         tty.setraw(keyboard, termios.TCSADRAIN)  # keeps what was typed ahead
         inputs: list[Channel | int] = [channel, keyboard]
+        rest = _unanswered(channel, prompt, answer)
         while True:
             ready, _, _ = select.select(inputs, [], [])
             if keyboard in ready:
@@ -540,6 +564,7 @@ def relay(channel: Channel) -> None:
                 output = channel.recv(_READ)
                 if not output:
                     return
+                output = rest(output)
                 while output:
                     output = output[os.write(screen, output) :]
     except ERRORS as error:

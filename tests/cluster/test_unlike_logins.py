@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import Operator
+from tests.cluster.operating import PROGRAM, Operator
 from tests.needs import missing
+from tests.terminal import shown
 
 pytestmark = pytest.mark.cluster
 
@@ -118,6 +120,17 @@ def test_users_who_are_not_root_work_by_sudo_without_and_with_a_password(
     operator.script("job.py", "import os; print('rank', os.environ['RANK'], os.getuid())\n")
     job = operator.start("train", "job.py", env={"ASCENDBOOT_SUDO_PASSWORD": PASSWORD}).end()
     assert sorted(job.out.splitlines()) == ["lab-1:0 | rank 0 0", "lab-2:1 | rank 1 0"], job.err
+    operator.sh("lab-2", "echo 'tty; id -un; exit 7' >/root/.bash_profile")
+    seen = shown(
+        f"{PROGRAM} shell lab-2 --host --inventory {inventory}; echo exit $?",
+        columns=80,
+        cwd=operator.lab.directory,
+        env={"ASCENDBOOT_SUDO_PASSWORD": PASSWORD},
+        timeout_s=60,
+    )
+    text = " ".join(filter(None, seen))
+    assert re.search("/dev/pts/[0-9]+ root exit 7$", text), text
+    assert "password" not in text
     kept = [path for path in operator.lab.directory.rglob("*") if path.is_file()]
     assert [path for path in kept if PASSWORD.encode() in path.read_bytes()] == []
     operator.sh("lab-1", "rm /etc/sudoers.d/ops")
