@@ -20,7 +20,7 @@ from ascendboot.lab.node import DEMO, NAME, hindrance
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
 from ascendboot.model.names import fold, names_among
-from ascendboot.state import State
+from ascendboot.state import FOLDER, State
 from ascendboot.value import as_json, replace
 
 _LAB_HELP = "The id of a lab of another working directory; lab.status lists them"
@@ -73,6 +73,11 @@ def up(
     become_root()
     found = labs.find(Path.cwd())
     before = found if found and found.runs else None
+    if found is None and (above := _requested(None)[0]):
+        raise UsageError(
+            f"lab.up: the practice cluster of {above.directory} is that of this folder, too: run"
+            " lab.up there to add nodes, or outside of it to start another"
+        )
     kept = before.shape if before else Shape.requested(2, 8, DEFAULT_NETWORKS)
     shape = Shape.requested(
         kept.node_count if node_count is None else node_count,
@@ -146,14 +151,15 @@ def down(call: Call, *, lab: str | None = None) -> None:
     Exit codes: 0 removed, 1 a part could not be removed, 2 wrong usage.
     """
     become_root()
-    was_here = labs.INVENTORY.exists()
+    state, inventory = State.here(), _folder() / labs.INVENTORY
+    was_here = inventory.exists()
     found, lab_id = _requested(lab)
     others, lines = _others(found)
     gone = found.lab_id if found else lab_id if lab_id and labs.remains(lab_id) else None
     if gone:
         labs.down(gone)
-    if was_here and not labs.INVENTORY.exists():
-        State.here().forget_setup(labs.CLUSTER, labs.INVENTORY)
+    if was_here and not inventory.exists():
+        state.forget_setup(labs.CLUSTER, inventory)
     first = "The practice cluster is down." if gone else _none_runs(lab)
     _end(call, {"lab": gone, "others": others}, [first, *lines])
 
@@ -311,9 +317,15 @@ def _none_runs(lab: str | None) -> str:
 
 
 def _requested(word: str | None) -> tuple[labs.Lab | None, str | None]:
-    """The lab with the id in --lab, else that of the working directory; and the id."""
+    """The lab with the id in --lab, else that of the working or control folder; and the id."""
     lab_id = None if word is None else lab_called(word)
-    return labs.find(Path.cwd(), lab_id), lab_id
+    return labs.find(Path.cwd(), lab_id) or labs.find(_folder(), lab_id), lab_id
+
+
+def _folder() -> Path:
+    """The folder whose control folder every verb uses here, or the working directory."""
+    root = State.here().root
+    return root.parent if root.name == FOLDER else Path.cwd()
 
 
 def _running(word: str | None) -> labs.Lab:

@@ -439,15 +439,17 @@ def test_the_verbs(bring_up: BringUp, tmp_path: Path) -> None:
         [{"kind": "link-down", "device": 1, "times": None, "milliseconds": None, "seconds": None}],
     )
     assert [device["link"] for device in node["devices"]] == ["UP", "DOWN"]
-    code, out, _ = ascendboot(tmp_path, "lab.fault", "lab-1", "link-down", "--undo", "--json")
+    deep = tmp_path / "sub/deep"
+    deep.mkdir(parents=True)
+    code, out, error = ascendboot(deep, "lab.up", *words)
+    assert (code, out, f"the practice cluster of {tmp_path} is" in error) == (2, "", True)
+    code, out, _ = ascendboot(deep, "lab.status", "--json")
+    assert (code, json.loads(out)["lab"]) == (0, lab.lab_id)
+    code, out, _ = ascendboot(deep, "lab.fault", "lab-1", "link-down", "--undo", "--json")
     assert (code, json.loads(out)["undone"], lab.faults("lab-1")) == (0, True, [])
-    assert ascendboot(tmp_path, "lab.shell", "lab-1", stdin="hostname; exit 3\n") == (
-        3,
-        "lab-1\n",
-        "",
-    )
+    assert ascendboot(deep, "lab.shell", "lab-1", stdin="hostname; exit 3\n") == (3, "lab-1\n", "")
     assert ascendboot(tmp_path, "setup", "--inventory", ".ascendboot/lab.yaml")[0] == 0
-    code, out, _ = ascendboot(tmp_path, "lab.down", "--json")
+    code, out, _ = ascendboot(deep, "lab.down", "--json")
     assert (code, json.loads(out)["lab"], find(tmp_path)) == (0, lab.lab_id, None)
     assert [path.name for path in (tmp_path / ".ascendboot").iterdir()] == ["runs"]
     assert ascendboot(tmp_path, "lab.down")[0] == 0
