@@ -303,29 +303,26 @@ def fetch(
     halves = tempfile.TemporaryDirectory(
         prefix=".ascendboot-", dir=folder, ignore_cleanup_errors=True
     )
-    try:
-        with (
-            halves as part,
-            put_back(Path(part), places),
-            call.session("fetch", cluster, reads=True) as session,
-        ):
-            found, errors = _on_each(session, chosen, receive, host=host)
-    finally:
-        for place in places.values():
-            with suppress(OSError):  # it is not empty
-                place.parent.rmdir()
+    with (
+        halves as part,
+        put_back(Path(part), places),
+        call.session("fetch", cluster, reads=True) as session,
+    ):
+        found, errors = _on_each(session, chosen, receive, host=host)
     _end(call, chosen, found, errors)
 
 
 @contextmanager
 def put_back(part: Path, places: Mapping[str, Path]) -> Iterator[None]:
-    """At the end, put back what was moved out of the way of something that did not come."""
+    """At the end, put back what made room for something that did not come; drop empty folders."""
     try:
         yield
     finally:
         for node, place in places.items():
             if os.path.lexists(before := part / f".{node}") and not os.path.lexists(place):
                 before.rename(place)
+            with suppress(OSError):  # it is not empty
+                place.parent.rmdir()
 
 
 def _check_path(what: str, path: str) -> None:
