@@ -31,8 +31,9 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import write_atomically
 from ascendboot.model.names import counted, fold
 from ascendboot.state import State
+from ascendboot.transport.hostkeys import ACCEPT
 from ascendboot.transport.pool import results_and_errors
-from ascendboot.value import Struct, asdict, field
+from ascendboot.value import Struct, asdict, field, replace
 
 Ask = Callable[[str, str], str]
 """Returns the answer to a question, or its default."""
@@ -188,6 +189,8 @@ class _Draft(Struct):
     notes: list[str]
     choices: list[str] = field(default_factory=list)
     """Comments on what the operator may choose."""
+    accepted: list[tuple[_Node, str]] = field(default_factory=list)
+    """Nodes with a new host key, and its fingerprint."""
 
     @property
     def answered(self) -> list[_Node]:
@@ -197,7 +200,8 @@ class _Draft(Struct):
     def probe(self, call: Call) -> Cluster:
         """The cluster as far as SSH needs it, with ~/.ssh/config."""
         places = [f"0.0.{n >> 8}.{n & 255}" for n in range(1, len(self.nodes) + 1)]
-        cluster = call.with_ssh_config(self.loaded(places))
+        cluster = replace(self.loaded(places), source="the new inventory")
+        cluster = call.with_ssh_config(cluster)
         for node, reached in zip(self.nodes, cluster.nodes, strict=True):
             node.at = reached.address
         return cluster
@@ -236,9 +240,13 @@ class _Draft(Struct):
             screen.rest()
         errors = {**lost, **failed}
         if not answers:
-            words = _folded((error.message, name) for name, error in errors.items())
+            advice = (ACCEPT, "run init again with --accept-new")
+            folded = _folded((error.message, name) for name, error in errors.items())
+            words = [line.replace(*advice).partition(" or put `fingerprint")[0] for line in folded]
             raise NodesUnreachableError(*words, _NOT_WRITTEN)
+        keys = {each["node"]: each["fingerprint"] for each in session.accepted}
         for node in self.nodes:
+            self.accepted += [(node, keys[node.name])] if node.name in keys else []
             node.error = str(errors.get(node.name, ""))
         self.notes += _folded(
             (note, node.name)
@@ -370,6 +378,7 @@ class _Draft(Struct):
             "inventory": text,
             "nodes": [asdict(node) for node in self.nodes],
             "not_carried_over": self.notes,
+            "accepted_host_keys": [{"node": n.name, "fingerprint": f} for n, f in self.accepted],
         }
         where = path.stem if path.parent == Path(FOLDER) else str(path)
         next_ = f"Next: ascendboot check {shlex.quote(where)}"

@@ -150,18 +150,18 @@ class Call(Value, dict=True):
         """Refuse an inventory of a practice cluster whose addresses another one may have."""
         identity = Path(cluster.nodes[0].ssh.identity or "")
         own = Path(*identity.parts[:-2], "lab.yaml")
-        if identity.parts[-3:-1] != (FOLDER, "lab") or self.path.resolve() == own:
+        if identity.parts[-3:-1] != (FOLDER, "lab") or Path(cluster.source).resolve() == own:
             return
         if not own.is_file():
             raise UsageError(
-                f"{self.path}: its login key {identity} is not there: no practice cluster runs for"
-                f" {own.parents[1]}; run lab.up there"
+                f"{cluster.source}: its login key {identity} is not there: no practice cluster runs"
+                f" for {own.parents[1]}; run lab.up there"
             )
         addresses = [node.address for node in cluster.nodes]
         if {node.address for node in load(own).nodes}.isdisjoint(addresses):
             raise UsageError(
-                f"{self.path}: {addresses[0]} is not in the practice cluster of {own.parents[1]},"
-                f" but maybe in another one; use --inventory {own}"
+                f"{cluster.source}: {addresses[0]} is not in the practice cluster of"
+                f" {own.parents[1]}, but maybe in another one; use --inventory {own}"
             )
 
     def end(self, code: int, document: Mapping[str, object], lines: Iterable[str] = ()) -> None:

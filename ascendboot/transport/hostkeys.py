@@ -59,6 +59,10 @@ class HostKey:
         return _RSA if self.key_type == "ssh-rsa" else (self.key_type,)
 
 
+ACCEPT = "run setup --plan --accept-new"
+"""The remedy for an unknown host key, where an inventory is."""
+
+
 def host_name(address: str, port: int) -> str:
     """Return the server's name in known_hosts files: the address, or `[address]:port`."""
     return address.lower() if port == _DEFAULT_PORT else f"[{address.lower()}]:{port}"
@@ -248,8 +252,8 @@ class HostKeyCheck:
             kind = "ecdsa" if "ecdsa" in shown.key_type else shown.key_type.removeprefix("ssh-")
             raise self._refused(
                 f"its host key is not known: {shown.label}; if `ssh-keygen -lf "
-                f"/etc/ssh/ssh_host_{kind}_key.pub` on the node shows the same, run setup --plan "
-                f"--accept-new or put `fingerprint: {shown.fingerprint}` into the inventory"
+                f"/etc/ssh/ssh_host_{kind}_key.pub` on the node shows the same, {ACCEPT} or put "
+                f"`fingerprint: {shown.fingerprint}` into the inventory"
             )
         try:
             self._host_keys.accept(self._node.name, self._name, shown)

@@ -19,10 +19,11 @@ def test_from_addresses_to_a_cluster(bring_up: Callable[..., Lab]) -> None:
     hosts.write_text("".join(f"root@{node.address} slots=8\n" for node in lab.nodes))
     flags = ("--from", str(hosts), "--identity", str(lab.identity), "--name", "new")
     refused = operator.call("init", *flags, exits=4)
-    assert "its host key is not known" in refused.err
+    assert "the same, run init again with --accept-new\n" in refused.err
     assert "nothing is written" in refused.err
     done = operator.call("init", *flags, "--accept-new", "--json", exits=0)
     assert done.err.count("accepted the new host key") == 2
+    assert [each["node"] for each in done.json["accepted_host_keys"]] == ["lab-1", "lab-2"]
     assert [each["name"] for each in done.json["nodes"]] == ["lab-1", "lab-2"]
     assert "node-[1-2]: slots=8: left out: it has 2 NPUs" in done.json["not_carried_over"]
     assert "  lab-1: {address: " in done.json["inventory"]
