@@ -24,7 +24,7 @@ from ascendboot.launch.plan import JobRecord, rank_log, read_record, record_fold
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import held
 from ascendboot.model.job import JobReport, JobState, NpuUse, use_words
-from ascendboot.model.names import pace_words, span
+from ascendboot.model.names import counted, fold, pace_words, span
 from ascendboot.model.secrets import masked_json
 from ascendboot.state import Run, State
 from ascendboot.supervise.core import Core, OnEvent
@@ -55,6 +55,8 @@ _KEYS: tuple[Callable[[NpuUse], int], ...] = (
     lambda use: use.temperature_c or 0,
     lambda use: use.memory_used_mb,
 )
+_MOST_FIGURES = 4
+"""More nodes that differ are one row of figures."""
 _LONGEST_WORDS = 1000
 _MOST_QUERIED = 8
 """Number of newest unfinished jobs to query."""
@@ -189,7 +191,7 @@ class Figures:
     def __init__(self, session: Session, devices: Mapping[str, Collection[int]]) -> None:
         self._session, self._devices = session, devices
         self._lines, self._began = 0, time.monotonic()
-        self._extremes: list[NpuUse] = []
+        self._extremes: dict[str, list[NpuUse]] = {}
 
     def counted(self, sink: Callable[[bytes], None]) -> Callable[[bytes], None]:
         """Count the lines that go to a sink."""
@@ -210,8 +212,10 @@ class Figures:
             tell_at = every_s
             while not over.wait(every_s):
                 uses = self._uses()
-                found = [*self._extremes, *uses]
-                self._extremes = [f(found, key=key) for key in _KEYS for f in (min, max) if found]
+                for node, more in uses.items():
+                    found = [*self._extremes.get(node, ()), *more]
+                    ends = [f(found, key=key) for key in _KEYS for f in (min, max)]
+                    self._extremes = {**self._extremes, node: ends}
                 if (after_s := time.monotonic() - self._began) >= tell_at and not over.is_set():
                     tell(f"after {span(after_s)}: {self._words(uses)}")
                     tell_at *= 2
@@ -229,16 +233,28 @@ class Figures:
         words = f"while it ran: {self._words(self._extremes)}"
         return replace(report, notes=(*report.notes, words))
 
-    def _uses(self) -> list[NpuUse]:
+    def _uses(self) -> dict[str, list[NpuUse]]:
         hosts = dict(self._session.hosts)
         nodes = [n for n in self._devices if n in hosts and not hosts[n].has_one_session]
         answers = npus_of(self._session, nodes).items()
-        uses = [(node, answer) for node, answer in answers if not isinstance(answer, str)]
-        return [use[i] for node, use in uses for i in self._devices[node] if i in use]
+        uses = {node: answer for node, answer in answers if not isinstance(answer, str)}
+        found = {n: [use[i] for i in self._devices[n] if i in use] for n, use in uses.items()}
+        return {node: use for node, use in found.items() if use}
 
-    def _words(self, uses: Sequence[NpuUse]) -> str:
+    def _words(self, uses: Mapping[str, list[NpuUse]]) -> str:
+        """The lines per second, and what the NPUs of each node do; of many nodes the extremes."""
         pace = pace_words(self._lines / max(1.0, time.monotonic() - self._began))
-        return ", ".join(filter(None, (*use_words(uses), pace)))
+        alike: dict[str, list[str]] = {}
+        for node, use in uses.items():
+            alike.setdefault(", ".join(filter(None, use_words(use))), []).append(node)
+        parts = [f"{fold(nodes)} {words}" for words, nodes in alike.items()]
+        if len(parts) > _MOST_FIGURES:
+            every = use_words([use for of_node in uses.values() for use in of_node])
+            least = {n: min(use.utilization_percent or 0 for use in uses[n]) for n in uses}
+            idle = min(least, key=lambda node: least[node])
+            parts = [f"{counted(len(uses), 'node')} {', '.join(filter(None, every))}"]
+            parts.append(f"the least on {idle}")
+        return "; ".join([*parts, pace])
 
 
 def supervised_run(state: State, job_id: str = "") -> Run:

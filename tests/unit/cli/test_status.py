@@ -289,10 +289,19 @@ def test_a_followed_job_tells_its_figures_seldom_and_notes_them(tmp_path: Path) 
         here.put("npu-smi", f"cat <<'END'\n{text}\nEND")
         while len(told) < 4:
             sleep(0.05)
-    assert re.fullmatch(r"after . s: NPU 0 %, 3 of 64 GiB, 48 °C, 2.0 lines/s", told[0])
+    assert re.fullmatch(r"after . s: a NPU 0 %, 3 of 64 GiB, 48 °C; 2.0 lines/s", told[0])
     assert "NPU 97 %" in told[3]
     (note,) = figures.noted(report()).notes
-    assert note.startswith("while it ran: NPU 0 - 97 %, 3 of 64 GiB, 48 °C, ")
+    assert note.startswith("while it ran: a NPU 0 - 97 %, 3 of 64 GiB, 48 °C; ")
+    like = {f"n-{i}": [use(90)] for i in range(9)}
+    for more, words in [
+        ({"m": [use(1)]}, "n-[0-8] NPU 90 %, 90 of 64 GiB, 50 °C; m NPU 1 %, 1 of 64 GiB, 50 °C; "),
+        (
+            {f"m-{i}": [use(i)] for i in range(9)},
+            "18 nodes NPU 0 - 90 %, 0 - 90 of 64 GiB, 50 °C; the least on m-0; ",
+        ),
+    ]:
+        assert figures._words({**like, **more}).startswith(words)
     assert sunk == [b"one\ntwo\n"]
     assert {"query the state of the devices", "read the clock"} == {
         c.purpose for c in host.commands
