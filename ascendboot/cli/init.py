@@ -55,6 +55,7 @@ _HOSTS = "Hosts, such as atlas-[01-16] or root@192.0.2.11 root@192.0.2.12"
     shared=("forks", "json"),
     positional=[],
     bare="host",
+    stopped="Stopped: no inventory was written.",
     iterable=["host"],
     help={
         "host": "A host; also without the flag: NAME, USER@NAME:PORT or atlas-[01-16]",

@@ -73,11 +73,6 @@ def up(
     become_root()
     found = labs.find(Path.cwd())
     before = found if found and found.runs else None
-    if found is None and (above := _requested(None)[0]):
-        raise UsageError(
-            f"lab.up: the practice cluster of {above.directory} is that of this folder, too: run"
-            " lab.up there to add nodes, or outside of it to start another"
-        )
     kept = before.shape if before else Shape.requested(2, 8, DEFAULT_NETWORKS)
     shape = Shape.requested(
         kept.node_count if node_count is None else node_count,
@@ -111,7 +106,12 @@ def _started(
     shape: Shape, before: labs.Lab | None, *, asked: bool | None, elsewhere: bool
 ) -> tuple[labs.Lab, str | None]:
     """Bring the lab up, and return why it has no containers where they were possible otherwise."""
-    why_none = None
+    here, (found, _), why_none = Path.cwd(), _requested(None), None
+    if found and found.directory != here.resolve():
+        raise UsageError(
+            f"lab.up: the practice cluster of {found.directory} is that of this folder, too: run"
+            " lab.up there to add nodes, or outside of it to start another"
+        )
     if asked is not None:
         containers = asked
     elif before:
@@ -120,7 +120,6 @@ def _started(
         why_none = hindrance(Path("/proc/self/mounts").read_text())
         containers = why_none is None
 
-    here = Path.cwd()
     around = (place for place in (here, *here.parents) if (place / "pyproject.toml").is_file())
     project = next((place for place in around if (place / DEMO).is_dir()), None)
     caller = (os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", ""))

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from ascendboot.cli.common import whole_number
 from ascendboot.cli.known_jobs import JOB_HELP, REPORT_FILE, FoundJob, find_job, folder_held, now
-from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.cli.verbs import STOPPED, Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, OutputError, UnreachableError
 from ascendboot.jobs import output
@@ -33,6 +33,7 @@ from ascendboot.value import Value
 
 
 @cluster_verb(
+    stopped=STOPPED,
     help={
         "job": JOB_HELP,
         "rank": "Only these ranks, for example 3,8-15",
@@ -41,7 +42,7 @@ from ascendboot.value import Value
         "since": "Only newer lines, with up to 5 s more: 30s, 10m, 2h, 1d, or 2026-01-31T08:00",
         "tail": "Only the last N lines of each rank",
         "grep": "Only lines that match this regular expression; (?i) ignores case",
-    }
+    },
 )
 def logs(
     call: Call,

@@ -9,7 +9,7 @@ from typing import Final
 
 from ascendboot.cli.common import whole_number
 from ascendboot.cli.known_jobs import SUPERVISE_FOLDER, now, recorded, supervised_run
-from ascendboot.cli.verbs import ANSWER_HELP, Call, verb
+from ascendboot.cli.verbs import ANSWER_HELP, STOPPED, Call, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.names import names_among
@@ -96,11 +96,12 @@ def resize(call: Call, *, count: str, job: str = "") -> None:
 
 
 @verb(
+    stopped=STOPPED,
     help={
         "job": _HELP["job"],
         "follow": "Continue until the job ends; Ctrl-C ends only this verb",
         "json": "Print one JSON object per line",
-    }
+    },
 )
 def events(call: Call, *, job: str = "", follow: bool = False) -> None:
     """Print what happened to a supervised job, one line per event, times in UTC.

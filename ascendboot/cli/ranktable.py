@@ -49,6 +49,7 @@ _GIVEN, _BY_TEXT = conversion.ORDERS
 
 
 @cluster_verb(
+    stopped="Stopped: nothing was written.",
     help={
         "output": "Output file; default: standard output",
         "to": f"The generation: {', '.join(GENERATIONS)}; default: the one of the NPUs",
@@ -63,7 +64,7 @@ _GIVEN, _BY_TEXT = conversion.ORDERS
         "configmap": CONFIGMAP_HELP,
         "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
-    }
+    },
 )
 def write(
     call: Call,

@@ -32,7 +32,7 @@ from ascendboot.cli.known_jobs import (
     status_with_cause,
     with_npus,
 )
-from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.cli.verbs import STOPPED, Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
 from ascendboot.jobs.probe import JobProbe, RankLoad, probe_jobs
@@ -79,6 +79,7 @@ _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?")
 
 
 @cluster_verb(
+    stopped=STOPPED,
     help={
         "job": JOB_HELP,
         "lines": "Show one row per rank, with its complete last line",
@@ -86,7 +87,7 @@ _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?")
         "watch": "A live view until the job ends or you press q; in a pipe, one line each time",
         "interval": "With --watch: the time between two queries of a node (2s, 1m). Default:"
         f" {_USUAL_INTERVAL}",
-    }
+    },
 )
 def status(
     call: Call,
@@ -173,7 +174,7 @@ def _interval(text: str | None, *, watch: bool, once: bool) -> float:
     return every_s
 
 
-@cluster_verb(help={"all": f"Also list those before the last {_LISTED}"})
+@cluster_verb(stopped=STOPPED, help={"all": f"Also list those before the last {_LISTED}"})
 def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's name
     """List the jobs that were started from here, the newest first. Read-only.
 

@@ -13,11 +13,12 @@ from ascendboot.value import as_json
 
 
 @cluster_verb(
+    stopped="Stopped: processes of the job may still run: status shows them, stop again ends them.",
     help={
         "job": JOB_HELP,
         "grace": "Seconds between SIGTERM and SIGKILL. Default: the value of train, which "
         "cannot be extended while the launcher runs",
-    }
+    },
 )
 def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> None:
     """End one job on all nodes, and check that none of its processes are left.

@@ -24,10 +24,11 @@ _USE_LLDP = "seen by LLDP; to use it, state `topology: {leaves: lldp}` and run s
 
 
 @cluster_verb(
+    stopped="Stopped: nothing was written.",
     help={
         "lldp": "Ask the NPUs of nodes without a `leaf` for their switches by LLDP. Read-only",
         "json": "Print the table as JSON on standard output",
-    }
+    },
 )
 def show(call: Call, *, lldp: bool = False) -> None:
     """Show the leaf switches of the nodes and the order of ranks.

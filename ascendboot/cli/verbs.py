@@ -32,6 +32,8 @@ from ascendboot.value import Value, replace
 
 FORKS: Final = "32"
 """A string: with an `int`, Invoke would refuse other values with a traceback."""
+STOPPED: Final = "Stopped: nothing was written on the nodes; a running job goes on."
+"""After Ctrl-C, of verbs that look at jobs."""
 ANSWER_HELP: Final = "Print the result as JSON on standard output"
 _SHARED: Final[Mapping[str, tuple[object, str]]] = {
     "inventory": (
@@ -206,6 +208,7 @@ def verb(
     bare: str | None = None,
     groups: Mapping[str, Sequence[str]] | None = None,
     unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
+    stopped: str = "interrupted",
     **options: Any,  # noqa: ANN401 - Invoke's
 ) -> Callable[[Callable[..., None]], Task[Any]]:
     """Turn a function into a verb; `options` are those of Invoke's `task` decorator.
@@ -213,6 +216,7 @@ def verb(
     The function gets a Call with the values of the `shared` flags, then its own flags. An error
     becomes a message and an exit code; with --json a document as well. Words without a flag are
     values of the flag `bare`. Help shows the flags of each of `groups` under its heading.
+    `stopped` is what holds after Ctrl-C.
 
     With `unstarted` every error means that no job was started: exit code 125, as `docker run`
     does. It returns what the JSON document then holds besides the message, from the flags.
@@ -235,7 +239,7 @@ def verb(
                 code = code if code == INTERRUPTED else LaunchError.exit_code
                 raise exit_with(words, code, unstarted(flags), json=shows_json) from error
             except KeyboardInterrupt as error:  # a job that was started continues
-                raise exit_with("interrupted", INTERRUPTED, json=shows_json) from error
+                raise exit_with(stopped, INTERRUPTED, json=shows_json) from error
 
         own = inspect.signature(body).parameters.values()
         signature = inspect.Signature([*own, *(_parameter(name) for name in shared)])

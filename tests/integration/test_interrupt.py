@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -49,9 +50,14 @@ def inventory(tmp_path: Path, mute: socket.socket) -> Path:
 
 def pressed(inventory: Path, mute: socket.socket, *words: str, presses: int) -> tuple[int, str]:
     """The exit code and messages of a program that is interrupted while it connects."""
-    command = [sys.executable, "-c", PATIENT, *words, "-i", str(inventory)]
+    command = [sys.executable, "-c", PATIENT, *words]
     with subprocess.Popen(
-        command, cwd=inventory.parent, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        command,
+        cwd=inventory.parent,
+        env={**os.environ, "ASCENDBOOT_INVENTORY": str(inventory)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     ) as call:
         assert call.stderr is not None
         try:
@@ -75,6 +81,18 @@ def test_the_second_ctrl_c_ends_at_once(
     code, said = pressed(inventory, mute, *words, presses=2)
     first, *rest = said.splitlines()
     assert (code, first.split("; ")[-1], rest) == (130, ONCE, ["interrupted"])
+
+
+def test_verbs_that_only_read_end_at_the_first_ctrl_c_and_say_that_nothing_was_written(
+    inventory: Path, mute: socket.socket
+) -> None:
+    port = mute.getsockname()[1]
+    for words, what in (
+        (["ranktable.write"], "nothing"),
+        (["init", f"127.0.0.1:{port}", "--yes"], "no inventory"),
+    ):
+        said = f"Stopped: {what} was written.\n"
+        assert pressed(inventory, mute, *words, presses=1) == (130, said)
 
 
 def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
