@@ -19,7 +19,7 @@ from ascendboot.lab.host import LabError, become_root
 from ascendboot.lab.node import DEMO, NAME, hindrance
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
-from ascendboot.model.names import fold, names_among
+from ascendboot.model.names import counted, fold, names_among
 from ascendboot.state import FOLDER, State
 from ascendboot.value import as_json, replace
 
@@ -93,7 +93,8 @@ def up(
         "nodes": [{"name": node.name, "address": str(node.address)} for node in lab.nodes],
         "note": "\n".join(notes) or None,
     }
-    each = f"{lab.shape.device_count} NPUs{f'  container {NAME}' if lab.shape.containers else ''}"
+    each = counted(lab.shape.device_count, "NPU")
+    each += f"  container {NAME}" if lab.shape.containers else ""
     lines = [f"{node.name}  {node.address}  {each}" for node in lab.nodes]
     inventory = os.path.relpath(lab.inventory)
     added = f"has new nodes: {fold(reply['added'])}" if reply["added"] else ""

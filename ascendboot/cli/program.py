@@ -168,8 +168,13 @@ class CarefulProgram(Program):
         """Read `help VERB` and `VERB … --help` as `--help VERB`.
 
         Otherwise Invoke would use `--help` as the value of the verb's first argument.
+
+        Raises:
+            ParseError: `help` has more than one verb.
         """
         if words[:1] == ["help"]:
+            if extra := [word for word in words[2:] if not word.startswith("-")]:
+                raise ParseError(f"help: {extra[0]}: one word too many")
             verb: str | bool = words[1] if len(words) > 1 else True
         elif words and not words[0].startswith("-") and {"--help", "-h"} & set(words[1:]):
             verb = words[0]

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Device
+from ascendboot.model.names import counted
 from ascendboot.value import Value, replace
 
 CHIPS = {"a2": "910B3", "a3": "Ascend910", "a5": "Ascend950PR"}
@@ -220,10 +221,8 @@ class Shape(Value):
         """`2 nodes of 8 NPUs on 198.18.0.0/16 and 198.19.0.0/16`, for messages."""
         what = "" if self.product == "a2" else f" of {self.product}"
         what += " with containers" if self.containers else ""
-        return (
-            f"{self.node_count} nodes of {self.device_count} NPUs{what} on {self.management}"
-            f" and {self.npu}"
-        )
+        size = f"{counted(self.node_count, 'node')} of {counted(self.device_count, 'NPU')}"
+        return f"{size}{what} on {self.management} and {self.npu}"
 
     def _node(self, number: int) -> LabNode:
         first = self.npu.network_address + number * _NODE_STRIDE + _FIRST_DEVICE

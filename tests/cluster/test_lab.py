@@ -292,7 +292,7 @@ def test_up_in_another_shape_is_refused(bring_up: BringUp) -> None:
         up(other, directory=lab.directory)
     ranges = f"{lab.shape.management} and {lab.shape.npu}"
     assert str(caught.value) == (
-        f"lab: could not bring up 1 nodes of 2 NPUs on {ranges}: a lab of 1 nodes of 1 NPUs on"
+        f"lab: could not bring up 1 node of 2 NPUs on {ranges}: a lab of 1 node of 1 NPU on"
         f" {ranges} runs for {lab.directory}, and only nodes can be added to it; run"
         " lab.down first"
     )

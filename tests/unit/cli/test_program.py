@@ -432,6 +432,7 @@ _DASHES = "put words of a script or command after --: train main.py -- --steps 1
         ("lab.upp", "lab.upp: no such verb; did you mean lab.up?"),
         ("nothing-like-it", "nothing-like-it: no such verb; ascendboot help shows all verbs"),
         ("help trian", "trian: no such verb; did you mean train?"),
+        ("help setup extra", "help: extra: one word too many; ascendboot help shows all verbs"),
         ("lab", "lab: no such verb; ascendboot help lab shows its verbs"),
         ("-i x setup", "-i: no such flag; put the verb first: ascendboot VERB -i; "),
         ("--list labb", "--list labb: no such group; ascendboot help shows all verbs"),

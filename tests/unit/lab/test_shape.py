@@ -88,7 +88,7 @@ def test_a_record_keeps_the_shape(root: Path) -> None:
     (root / "other/lab.json").write_text("[1]")
     assert records.recorded() == [record], "an unreadable record does not hide the others"
     assert shape.described() == (
-        "1 nodes of 2 NPUs of a3 with containers on 198.18.0.0/16 and 198.19.0.0/16"
+        "1 node of 2 NPUs of a3 with containers on 198.18.0.0/16 and 198.19.0.0/16"
     )
 
 
