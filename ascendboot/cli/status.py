@@ -221,12 +221,14 @@ def _job_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
     codes = [f" ({row['exit_code']})" if row["exit_code"] else "" for row in rows]
     states = [row["state"].replace("_", " ") + code for row, code in zip(rows, codes, strict=True)]
     width = max(12, *map(len, states))
+    places = [fold(row["nodes"]) for row in rows]
+    most = max(map(len, places))
     lines = []
-    for row, state in zip(rows, states, strict=True):
+    for row, state, place in zip(rows, states, places, strict=True):
         if (words := row.get("problem")) is None:
             age = span((now() - datetime.fromisoformat(row["started"])).total_seconds())
             script = PurePath(row["script"] or "").name
-            words = f"{age + ' ago':<15} {fold(row['nodes'])}  {script}"
+            words = f"{age + ' ago':<15} {place:<{most}}  {script}"
         lines.append(f"{row['job_id']}  {state:<{width}} {words}")
     return lines
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.cluster import MPIRUN, LauncherChoice, NodeClocks, Placement
-from ascendboot.model.names import counted
+from ascendboot.model.names import counted, fold, ranks_named
 from ascendboot.transport.api import FileWrite
 from ascendboot.value import Value, as_json, field, from_json
 
@@ -243,13 +243,17 @@ class LaunchPlan(Job, kw_only=True):
         for node in self.nodes:
             ranks = self.ranks_on(node)
             slots = [slot for slot in self.request.placement.slots if slot.node.name == node]
-            devices = ",".join(str(i) for slot in slots for i in (slot.device_id, *slot.others))
-            lines.append(f"  {node}: ranks {ranks[0].rank}-{ranks[-1].rank} on devices {devices}")
+            devices = [str(i) for slot in slots for i in (slot.device_id, *slot.others)]
+            where = f"device{'' if len(devices) == 1 else 's'} {','.join(devices)}"
+            lines.append(f"  {node}: {ranks_named([rank.rank for rank in ranks])} on {where}")
         lines += [words for words in (self.request.order_words, self.script_words) if words]
-        lines.append("files:")
+        lines.append(f"files in {self.job_folder}:")
+        alike: dict[str, list[str]] = {}
         for node, file in self.files:
-            size = f"{len(file.content)} bytes, mode {file.mode:04o}"
-            lines.append(f"  {node}: {file.path} ({size})")
+            path = posixpath.relpath(file.path, self.job_folder)
+            words = f"{path} ({len(file.content)} bytes, mode {file.mode:04o})"
+            alike.setdefault(words, []).append(node)
+        lines += [f"  {fold(nodes)}: {words}" for words, nodes in alike.items()]
         lines.append("environment of the launcher:")
         lines += [f"  {name}={value}" for name, value in self.starts[0].env.items()]
         lines.append(f"launcher: {self.request.launcher.words}")

@@ -77,7 +77,7 @@ def test_one_rank_has_all_devices_for_data_parallel(operator: Operator, python: 
     of_all = inventory(operator, python, kind="torchrun", ranks_per_node=1)
     operator.setup(inventory=of_all, exits=0)
     plan = operator.call("train", "tells.py", "--plan", exits=0).out
-    assert "  lab-1: ranks 0-0 on devices 0,1,2,3\n" in plan
+    assert "  lab-1: rank 0 on devices 0,1,2,3\n" in plan
     told = operator.call("train", "tells.py", "--preflight", exits=0).out
     assert told == (
         "lab-1:0 | RANK=0 DEVICE_ID=0 LOCAL_RANK=0 WORLD_SIZE=1 ASCEND_RT_VISIBLE_DEVICES=0,1,2,3 "

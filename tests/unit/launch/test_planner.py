@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 from pathlib import PurePosixPath
 from typing import Any
@@ -125,10 +126,9 @@ def test_describe() -> None:
             "  a-1: ranks 0-1 on devices 4,5",
             "  a-2: ranks 2-3 on devices 0,1",
             "script: main.py from code.path /workspace on the nodes",
-            "files:",
-            f"  a-1: {BASE}/jobs/job-1/ranks ({sizes[0]} bytes, mode 0644)",
-            f"  a-2: {BASE}/jobs/job-1/ranks ({sizes[1]} bytes, mode 0644)",
-            f"  a-1: {BASE}/jobs/job-1/launch.sh ({sizes[2]} bytes, mode 0700)",
+            f"files in {BASE}/jobs/job-1:",
+            f"  a-[1-2]: ranks ({sizes[0]} bytes, mode 0644)",
+            f"  a-1: launch.sh ({sizes[2]} bytes, mode 0700)",
             "environment of the launcher:",
             f"  PATH={PATH}",
             "  HOME=/root",
@@ -235,4 +235,4 @@ def test_as_many_ranks_as_the_inventory_states(
     words = command_of(replace(REQUEST, placement=placement))
     assert words[words.index("-np") + 1] == str(len(slots))
     described = plan(replace(REQUEST, placement=placement)).describe()
-    assert f"on devices {devices}\n" in described
+    assert re.search(rf"on devices? {devices}\n", described)
