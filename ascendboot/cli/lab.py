@@ -96,10 +96,9 @@ def up(
     each = counted(lab.shape.device_count, "NPU")
     each += f"  container {NAME}" if lab.shape.containers else ""
     lines = [f"{node.name}  {node.address}  {each}" for node in lab.nodes]
-    inventory = os.path.relpath(lab.inventory)
     added = f"has new nodes: {fold(reply['added'])}" if reply["added"] else ""
     words = added or ("already runs" if before else "is up")
-    next_one = f"Next: ascendboot setup {inventory}"
+    next_one = f"Next: ascendboot setup {os.path.relpath(lab.inventory)}"
     _end(call, reply, [*lines, *notes, f"The practice cluster {words}. {next_one}"])
 
 
