@@ -38,6 +38,7 @@ from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import CHIEF_PORTS, CheckpointRules, Cluster, NodeClocks, Parallel
 from ascendboot.model.job import JobReport
 from ascendboot.model.names import counted, fold
+from ascendboot.model.secrets import masked_json
 from ascendboot.model.topology import pick
 from ascendboot.ranktable.convert import subset
 from ascendboot.ranktable.formats import table_of
@@ -54,7 +55,7 @@ from ascendboot.supervise.checkpoints import (
     newest,
     resume_words,
 )
-from ascendboot.supervise.core import Action, Core, Launch, OnEvent, Pick, keep_members
+from ascendboot.supervise.core import Action, Choice, Core, Launch, OnEvent, Pick, keep_members
 from ascendboot.supervise.policy import Fault, Limits, legal_world, why_not_legal
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
@@ -76,6 +77,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     record: SetupRecord
     """Of the nodes and devices of the job."""
     whole: SetupRecord
+    choice: Choice
     ready: Ready
     follow: Follow
     _clocks: NodeClocks = field(default_factory=NodeClocks)
@@ -378,9 +380,12 @@ def _core(
     known = {node.name for node in cluster.nodes}
     devices = Counter(name for name, *_ in record.slots if name in known)
     order = list(devices)
-    pick_nodes = chooser(cluster)
+    pick_nodes, words = chooser(cluster), generations.choice.arguments or ()
+    is_open = masked_json(words, generations.job.secrets) == [*words]
+    kept = replace(generations.choice, arguments=words if is_open else None)
     if before is not None:
         core = Core.from_json(before, pick=pick_nodes, on_event=on_event)
+        core.choice = kept
         if {*core.nodes} == {*order}:
             return core
         raise UsageError(
@@ -405,7 +410,9 @@ def _core(
     if legal_world(shape, len(order), each, at_least=limits.min_nodes) is None:
         why = why_not_legal(shape, len(order), each, limits.min_nodes)
         raise LaunchError(f"{cannot}: {why}; or state a smaller --min-nodes")
-    return Core(tuple(order), each, shape, limits, pick=pick_nodes, on_event=on_event)
+    core = Core(tuple(order), each, shape, limits, pick=pick_nodes, on_event=on_event)
+    core.choice = kept
+    return core
 
 
 class CheckpointSearch(Struct, kw_only=True, eq=False):

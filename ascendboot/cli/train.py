@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
+import shlex
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from ascendboot.cli.common import (
 )
 from ascendboot.cli.known_jobs import (
     REPORT_FILE,
+    SUPERVISE_FOLDER,
     Figures,
     folder_held,
     now,
@@ -52,13 +54,16 @@ from ascendboot.launch.plan import PLAN_FILE, Job, LaunchPlan, LaunchRequest, re
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import Cluster, LauncherChoice, NodeClocks
 from ascendboot.model.job import CauseKind, JobReport, JobState
-from ascendboot.model.names import counted, id_list, names_file_here, runs
+from ascendboot.model.names import counted, fold, id_list, names_file_here, runs
+from ascendboot.model.secrets import masked
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.device_changes import device_changes
-from ascendboot.readiness.ready import Readiness, check_readiness, job_request
+from ascendboot.readiness.ready import Readiness, check_readiness, job_request, script_arguments
 from ascendboot.setup.record import SetupRecord
+from ascendboot.supervise.core import Choice, Core
 from ascendboot.supervise.history import timeline
 from ascendboot.supervise.policy import Limits
+from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Transport
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import Value, field, replace
@@ -71,28 +76,20 @@ _NO_TORCH: Final = (
 )
 
 
-class Choice(Value):
-    """What one job uses instead of all nodes and devices, and of what setup and inventory state."""
+def _choice(
+    nodes: str | None, devices: str | None, launcher: str | None, env: Sequence[str]
+) -> Choice:
+    """Read the values of --nodes, --devices, --launcher and --env, and the words after `--`.
 
-    nodes: str | None = None
-    devices: tuple[int, ...] = ()
-    launcher: str | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, nodes: str | None, devices: str | None, launcher: str | None, env: Sequence[str]
-    ) -> Choice:
-        """Read the values of --nodes, --devices, --launcher and --env.
-
-        Raises:
-            UsageError: one is invalid.
-        """
-        ids = id_list("--devices", devices) if devices is not None else ()
-        if bad := [each for each in env if "=" not in each]:
-            raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
-        kind = among("--launcher", launcher, tuple(LAUNCHERS))
-        return cls(nodes, ids, kind, dict(each.split("=", 1) for each in env))
+    Raises:
+        UsageError: one is invalid.
+    """
+    ids = id_list("--devices", devices) if devices is not None else ()
+    if bad := [each for each in env if "=" not in each]:
+        raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
+    kind = among("--launcher", launcher, tuple(LAUNCHERS))
+    words = script_arguments(sys.argv) if "--" in sys.argv else None
+    return Choice(nodes, ids, kind, dict(each.split("=", 1) for each in env), words)
 
 
 class Order(Value, kw_only=True):
@@ -179,7 +176,8 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         "on-event": "Pass each event of a supervised job as JSON to this command (standard input)"
         " or http(s) URL",
         "metrics": "Keep the figures of a supervised job for Prometheus in this file *.prom",
-        "resume": "Continue a supervised job whose `train` has ended or was killed: its id",
+        "resume": "Continue a supervised job whose `train` has ended or was killed: its id. It"
+        " keeps limits, nodes, devices, launcher, variables, and arguments if you state none",
         "hang-timeout": "A job hangs if no rank prints anything or uses its processor for this time"
         f" (10m, 2h; 0: never). Default: {_USUAL_HANG}",
         "on-hang": "What to do if the job hangs: tell (print a message, the default) or stop (exit"
@@ -237,7 +235,7 @@ def train(
         script=_script(script),
         hangs=hang_rules(hang_timeout, on_hang, detach=detach),
         skipped=skipped_checks(skip_checks),
-        choice=Choice.of(nodes, devices, launcher, env),
+        choice=_choice(nodes, devices, launcher, env),
         ends_leftovers=stop_leftovers,
         supervised=supervision_limits(budgets, elastic, resume, supervise=supervise, others=others),
         outputs=Outputs(on_event, metrics),
@@ -259,6 +257,14 @@ def _run_order(call: Call, order: Order) -> None:
         raise UsageError("--on-event, --metrics: are only for supervised jobs; add --supervise")
     own_entries(Path(OWN_ENTRIES))  # an invalid file must not spoil the diagnosis at the end
     cluster = call.cluster(with_own_table=True)
+    screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
+    if order.resumed:
+        job = supervised_run(call.state, order.resumed)
+        core = Core.from_json(Store(job.folder / SUPERVISE_FOLDER).read_state() or {})
+        choice, note = continued(order.choice, core, cluster)
+        order = replace(order, resumed=job.run_id, choice=choice)
+        if note:
+            screen.say(f"{job.run_id}: {note}")
     chosen = _chosen(cluster, order.choice.nodes)
     record = setup_record_of(call.state, cluster)
     if record is None:
@@ -270,7 +276,6 @@ def _run_order(call: Call, order: Order) -> None:
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
     stated = cluster.with_leaves(record.leaves)
     cluster, part = _of_choice(stated, record, order.choice, chosen, call.path)
-    screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     if cluster.is_for_torch and not stated.is_for_torch:
         screen.say(_NO_TORCH, "yellow")
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
@@ -288,6 +293,38 @@ def _run_order(call: Call, order: Order) -> None:
         if errors:
             raise refused(*map(str, errors.values()))
         start.launch()
+
+
+def continued(stated: Choice, core: Core, cluster: Cluster) -> tuple[Choice, str]:
+    """The choice with which a supervised job goes on, and a note about it.
+
+    Raises:
+        UsageError: its nodes, devices or launcher cannot be those that are stated.
+    """
+    had = core.choice
+    if had is None:
+        flags = "--nodes, --devices, --launcher, --env and arguments"
+        return stated, f"warning: an earlier version did not keep {flags}: those stated now count"
+    ids, kind = runs(had.devices) or "all", had.launcher or "that of the inventory"
+    names = {node.name for node in cluster.chosen(stated.nodes)}
+    for flag, words, fits in (
+        ("--nodes", fold(core.order), stated.nodes is None or names == {*core.order}),
+        ("--devices", ids, {*stated.devices} in (set(), {*had.devices})),
+        ("--launcher", kind, stated.launcher in (None, had.launcher)),
+    ):
+        if not fits:
+            remedy = "leave out the flag, or start a new job with --supervise"
+            raise UsageError(f"{flag}: the job that --resume names goes on with {words}; {remedy}")
+    if (arguments := had.arguments if stated.arguments is None else stated.arguments) is None:
+        raise UsageError("--resume: arguments with a secret are not kept; state them after `--`")
+    nodes, variables = stated.nodes or had.nodes, {**had.variables, **stated.variables}
+    shown = ["--nodes", nodes] if nodes else []
+    shown += ["--devices", ids] if had.devices else []
+    shown += ["--launcher", kind] if had.launcher else []
+    shown += [word for item in variables.items() for word in ("--env", "=".join(item))]
+    shown += ["--", *arguments] if arguments and stated.arguments is None else []
+    note = f"goes on with {shlex.join(shown)}" if shown else ""
+    return Choice(nodes, had.devices, had.launcher, variables, arguments), note
 
 
 def _chosen(cluster: Cluster, nodes: str | None) -> list[str]:
@@ -315,7 +352,7 @@ def _of_choice(
         LaunchError: setup has not prepared this launcher.
     """
     for name, value in choice.variables.items():
-        if cluster.is_secret(name, value):
+        if cluster.is_secret(name, value) or masked(value, cluster.secrets) != value:
             raise UsageError(f"--env: {name} is a secret, which everybody can read in a command")
         _check_with(inventory, f"--env: {name}", {"env": {name: value}})
     if chosen:
@@ -559,7 +596,9 @@ class _Start(Value):
             notes=order.notes,
         )
         lists = cluster.is_for_torch and bool(order.choice.devices or order.choice.launcher)
-        return replace(request, variables=order.choice.variables, lists_devices=lists), found
+        choice, words = order.choice, order.choice.arguments or ()
+        request = replace(request, variables=choice.variables, script_args=words)
+        return replace(request, lists_devices=lists), found
 
     def launch(self) -> None:
         """Plan the job, then show the plan, or start the job and detach or follow it.
@@ -710,6 +749,7 @@ class _Start(Value):
             job=job,
             record=self.record,
             whole=self.whole,
+            choice=self.order.choice,
             ready=self.ready,
             follow=self.follow,
         )

@@ -13,6 +13,7 @@ from ascendboot.supervise.memory import (
     ENDED,
     SCHEMA,
     Action,
+    Choice,
     End,
     Launch,
     Memory,
@@ -23,7 +24,7 @@ from ascendboot.supervise.memory import (
 from ascendboot.supervise.policy import OF_JOB, Fault, FaultKind, NodeState, Status, Treatment
 from ascendboot.value import as_json, asdict, from_json, replace
 
-__all__ = ["ACTIVE", "ENDED", "Action", "Core", "End", "Launch", "State", "Stop", "Wait"]
+__all__ = ["ACTIVE", "ENDED", "Action", "Choice", "Core", "End", "Launch", "State", "Stop", "Wait"]
 
 PERSISTS_S = 60.0
 """A fault of the levels RESTART_REQUEST and RESTART_BUSINESS stops a generation after this time."""

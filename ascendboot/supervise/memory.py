@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import TypeAlias
 
@@ -66,6 +67,17 @@ class End(Value):
 Action: TypeAlias = Launch | Stop | Wait | End
 
 
+class Choice(Value):
+    """What one job uses instead of all nodes and devices, and of what setup and inventory state."""
+
+    nodes: str | None = None
+    devices: tuple[int, ...] = ()
+    launcher: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] | None = None
+    """Of the script; None: not stated, or not kept because a secret is in them."""
+
+
 class Memory(Struct):
     """What the state file holds."""
 
@@ -114,3 +126,5 @@ class Memory(Struct):
     """When WAITING ends, or DIAGNOSING."""
     is_interrupted: bool = False
     end: End | None = None
+    choice: Choice | None = None
+    """As `train` was called; None: another version began the job, which did not keep it."""

@@ -122,11 +122,13 @@ print("ends", os.getpid(), flush=True)
 PIDS = re.compile(r"^(lab-\d:\d \|) (?:began|ends) (\d+)$", re.MULTILINE)
 
 
-def killed_while_it_runs(operator: Operator, ranks: int = 6) -> tuple[str, set[tuple[str, str]]]:
+def killed_while_it_runs(
+    operator: Operator, *words: str, ranks: int = 6
+) -> tuple[str, set[tuple[str, str]]]:
     """A supervised job whose `train` was killed: its id, and the pid of each of its ranks."""
     operator.script("waits.py", WAITS)
     operator.on_all("rm -f /var/lib/go")
-    train = operator.start("train", "waits.py", "--supervise", "--grace", "1")
+    train = operator.start("train", "waits.py", "--supervise", "--grace", "1", *words)
     begun = {PIDS.findall(train.out.readline())[0] for _ in range(ranks)}
     train.die()
     assert set(operator.job_processes()) == {"lab-1", "lab-2", "lab-3"}
@@ -158,14 +160,20 @@ def test_after_train_was_killed_another_one_follows_the_generation_that_runs(
 def test_a_generation_that_is_not_whole_is_ended_and_the_next_one_started(
     operator: Operator,
 ) -> None:
-    job, _ = killed_while_it_runs(operator)
+    words = ("--devices", "0", "--env", "X=77", "--", "60")
+    job, _ = killed_while_it_runs(operator, *words, ranks=3)
+    operator.script("x.py", 'import os, sys\nprint("X", os.environ["X"], sys.argv[1:])\n')
     pids = f"sed -n 's/^[ls][a-z]* - pid \\([0-9]*\\) .*/\\1/p' {BASE}/jobs/{job}.g1/events"
     operator.sh("lab-1", f"kill -9 $({pids})")
     operator.on_all("touch /var/lib/go")
-    ended = operator.call("train", "waits.py", "--resume", job, exits=0)
+    other = operator.call("train", "x.py", "--resume", job, "--devices", "0-1", exits=125)
+    assert "--devices: the job that --resume names goes on with 0;" in other.err
+    ended = operator.call("train", "x.py", "--resume", job, exits=0)
+    assert f"{job}: goes on with --devices 0 --env X=77 -- 60\n" in ended.err
+    assert ended.out.count(" | X 77 ['60']\n") == 3
     assert "generation 1: cannot be followed again: lab-" in ended.err
     assert "generation 1: is ended on lab-[1-3]" in ended.err
-    assert "generation 2: 6 ranks on 3 nodes" in ended.err
+    assert "generation 2: 3 ranks on 3 nodes" in ended.err
     # A launcher of the first generation that went on only now starts no rank.
     forget = f"cd {BASE}/jobs/{job}.g1; sed -i '/ stop at /d' events"
     operator.sh("lab-1", f"{forget}; bash launch.sh; true")

@@ -15,7 +15,7 @@ from invoke.exceptions import Exit
 
 from ascendboot.cli.session import Session
 from ascendboot.cli.supervise import OnNodes
-from ascendboot.cli.train import Order, free_nodes, hang_rules, supervision_limits
+from ascendboot.cli.train import Order, continued, free_nodes, hang_rules, supervision_limits
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, OutputError, UsageError
@@ -25,7 +25,7 @@ from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Cluster, NodeClocks, Parallel
 from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
-from ascendboot.supervise.core import Launch
+from ascendboot.supervise.core import Choice, Core, Launch
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import script
 from ascendboot.transport.api import Command
@@ -202,6 +202,49 @@ def test_a_job_that_is_continued_keeps_its_limits() -> None:
         limits(resume="job", max_restarts="3", stable_for="1m")
 
 
+HAD = Choice("lab-1", (0,), None, {"X": "77"}, ("60",))
+
+
+@pytest.mark.parametrize(
+    ("had", "stated", "expected", "note"),
+    [
+        (HAD, Choice(), HAD, "goes on with --nodes lab-1 --devices 0 --env X=77 -- 60"),
+        (
+            HAD,
+            Choice("lab-1", (0,), None, {"X": "7", "Y": "b c"}, ()),
+            replace(HAD, variables={"X": "7", "Y": "b c"}, arguments=()),
+            "goes on with --nodes lab-1 --devices 0 --env X=7 --env 'Y=b c'",
+        ),
+        (Choice(arguments=()), Choice(), Choice(arguments=()), ""),
+        (None, HAD, HAD, "warning: an earlier version did not keep --nodes, --devices, "),
+        (HAD, Choice("lab-[1-2]"), "--nodes: the job that --resume names goes on with lab-1;", ""),
+        (HAD, Choice(None, (0, 1)), "--devices: the job that --resume names goes on with 0;", ""),
+        (HAD, Choice(launcher="srun"), "--launcher: .* goes on with that of the inventory;", ""),
+        (Choice(), Choice(), "--resume: arguments with a secret are not kept; state them", ""),
+    ],
+)
+def test_a_job_that_is_continued_keeps_its_choice(
+    had: Choice | None, stated: Choice, expected: Choice | str, note: str
+) -> None:
+    cluster = Cluster(
+        name="lab",
+        primary_name="lab-1",
+        source="lab.yaml",
+        nodes=(a_node("lab-1", ""), a_node("lab-2", "")),
+    )
+    core = Core(("lab-1",), 1, Parallel(), Limits())
+    core.choice = had
+    core = Core.from_json(core.to_json())
+    if isinstance(expected, str):
+        with pytest.raises(UsageError, match=expected):
+            continued(stated, core, cluster)
+        return
+    choice, said = continued(stated, core, cluster)
+    assert choice == expected
+    assert said.startswith(note)
+    assert bool(said) == bool(note)
+
+
 def test_a_returned_node_is_used_after_the_time_that_the_operator_states() -> None:
     assert limits(supervise=True, stable_for="20s") == Limits(
         min_nodes=1, max_restarts=10, correlate_s=CORRELATE_S, stable_for_s=20.0
@@ -258,6 +301,7 @@ def test_every_generation_has_variables_of_its_own() -> None:
         job=cast("Any", None),
         record=cast("Any", None),
         whole=cast("Any", SimpleNamespace(slots=())),
+        choice=Choice(),
         ready=cast("Any", None),
         follow=cast("Any", None),
     )
