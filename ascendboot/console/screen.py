@@ -112,6 +112,8 @@ class Screen(streams.Writer):
         self.shows_diffs = False
         self._err = self if json_mode else streams.Writer(sys.stderr)
         self._said: set[str] = set()
+        self._names = 0
+        """How wide the column of nodes is; it only grows, so that phases are aligned."""
 
     @property
     def lost_answer(self) -> bool:
@@ -134,7 +136,8 @@ class Screen(streams.Writer):
         self.rest()
         self.line((title, "bold"))
         rows = folded(results, with_diffs=self.shows_diffs)
-        width = max((len(nodes) for nodes, _ in rows if len(nodes) <= _WIDEST), default=0)
+        names = (len(nodes) for nodes, _ in rows if len(nodes) <= _WIDEST)
+        self._names = width = max((self._names, *names))
         for nodes, sample in rows:
             words, *more = sample.detail.split("\n")
             label, style = sample.outcome.value, _STYLE[sample.outcome]
