@@ -32,7 +32,7 @@ from ascendboot.cli.common import INTERRUPTED, end_at_ctrl_c, end_at_ctrl_c_with
 from ascendboot.cli.completion import PLACES, VERBS
 from ascendboot.console.screen import Screen
 from ascendboot.console.streams import lost_document, wrapped
-from ascendboot.errors import LaunchError, UsageError
+from ascendboot.errors import UsageError
 from ascendboot.templates import installed_templates
 
 _NO_COMMANDS: Final = "it applies to commands that Invoke runs, and ascendboot runs none with it"
@@ -411,11 +411,9 @@ def _fitted(text: str) -> Iterator[str]:
 
 
 def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
-    starts_jobs = any(verb.name == "train" for verb in verbs)
     wants_json = any("json" in verb.args and verb.args["json"].value for verb in verbs)
-    code = (LaunchError if starts_jobs else UsageError).exit_code
     with _plain_errors():
-        raise exit_with(words, code, json=wants_json)
+        raise exit_with(words, UsageError.exit_code, json=wants_json)
 
 
 @contextmanager

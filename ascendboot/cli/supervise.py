@@ -135,7 +135,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         """Start a planned generation and follow it to its end; `progress` is filled.
 
         Raises:
-            UsageError: it was started before, and another process copies its logs.
+            LaunchError: it was started before, and another process copies its logs.
         """
         run, part = self.job, plan.job_id.rpartition(".")[2]
         folder = run.folder / part
@@ -146,7 +146,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         with folder_held(folder) as may_write:
             if not may_write and isinstance(plan, JobRecord):
                 words = "another ascendboot follows it and copies its logs; end that one first"
-                raise UsageError(f"job {plan.job_id}: could not be followed: {words}")
+                raise LaunchError(f"job {plan.job_id}: could not be followed: {words}")
             report = self._completed or self.follow(plan, self._clocks, folder, progress)
             report = report.without(run.secrets)
             run.write_json(f"{part}/{REPORT_FILE}", report.to_json())

@@ -225,8 +225,9 @@ def train(
       invoke train main.py --supervise     start it again after a fault
 
     Exit codes: the job's own, 128+n for signal n, 124 it hung and was stopped,
-    125 not started, 4 the primary was lost and the job continues, 130 after
-    Ctrl-C, 0 with --detach; supervised 75 too few nodes, 93 it fails each time.
+    2 wrong usage, 125 not started, 4 the primary was lost and the job continues,
+    130 after Ctrl-C, 0 with --detach; supervised 75 too few nodes, 93 it fails
+    each time.
     """
     budgets = (min_nodes, max_restarts, stable_for)
     others = "--detach" if detach else "--preflight" if preflight else ""

@@ -218,8 +218,9 @@ def verb(
     values of the flag `bare`. Help shows the flags of each of `groups` under its heading.
     `stopped` is what holds after Ctrl-C.
 
-    With `unstarted` every error means that no job was started: exit code 125, as `docker run`
-    does. It returns what the JSON document then holds besides the message, from the flags.
+    With `unstarted` every error means that no job was started: exit code 2 for wrong use, else 125,
+    as `docker run` does. It returns what the JSON document then holds besides the message, from the
+    flags.
     """
 
     def decorate(body: Callable[..., None]) -> Task[Any]:
@@ -236,7 +237,8 @@ def verb(
                 words, code = _explained(error)
                 if unstarted is None:
                     raise exit_with(words, code, json=shows_json) from error
-                code = code if code == INTERRUPTED else LaunchError.exit_code
+                if code != INTERRUPTED and not isinstance(error, UsageError):
+                    code = LaunchError.exit_code
                 raise exit_with(words, code, unstarted(flags), json=shows_json) from error
             except KeyboardInterrupt as error:  # a job that was started continues
                 raise exit_with(stopped, INTERRUPTED, json=shows_json) from error

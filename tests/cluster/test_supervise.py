@@ -166,7 +166,7 @@ def test_a_generation_that_is_not_whole_is_ended_and_the_next_one_started(
     pids = f"sed -n 's/^[ls][a-z]* - pid \\([0-9]*\\) .*/\\1/p' {BASE}/jobs/{job}.g1/events"
     operator.sh("lab-1", f"kill -9 $({pids})")
     operator.on_all("touch /var/lib/go")
-    other = operator.call("train", "x.py", "--resume", job, "--devices", "0-1", exits=125)
+    other = operator.call("train", "x.py", "--resume", job, "--devices", "0-1", exits=2)
     assert "--devices: the job that --resume names goes on with 0;" in other.err
     ended = operator.call("train", "x.py", "--resume", job, exits=0)
     assert f"{job}: goes on with --devices 0 --env X=77 -- 60\n" in ended.err
@@ -243,7 +243,7 @@ def test_a_bug_is_not_started_again_and_again(operator: Operator) -> None:
     too_many = operator.call("train", "bug.py", "--elastic", "4")
     assert (too_many.code, "could not supervise the job: " in too_many.err) == (125, True)
     refused = operator.call("train", "bug.py", "--supervise", "--detach")
-    assert (refused.code, "--supervise: does not work with --detach" in refused.err) == (125, True)
+    assert (refused.code, "--supervise: does not work with --detach" in refused.err) == (2, True)
 
 
 def test_a_node_is_quarantined_and_released_while_its_job_runs(operator: Operator) -> None:

@@ -97,7 +97,7 @@ def test_nodes_and_variables_are_chosen_for_one_job(operator: Operator) -> None:
         ("--env", "RANK_ID=1", "RANK_ID: ascendboot sets this variable for every rank; "),
         ("--env", "LR", '"LR" is not NAME=VALUE'),
     ]:
-        refused = operator.call("train", "main.py", flag, value, exits=125)
+        refused = operator.call("train", "main.py", flag, value, exits=2)
         assert refused.err.startswith(f"{flag}: {words}")
 
 
@@ -377,7 +377,7 @@ def test_a_call_that_makes_no_sense_starts_nothing(
     operator: Operator, args: list[str], says: str
 ) -> None:
     ended = operator.call("train", *args)
-    assert (ended.code, ended.err.strip()) == (125, says)
+    assert (ended.code, ended.err.strip()) == (2, says)
 
 
 def test_nothing_starts_where_a_device_is_not_there(operator: Operator) -> None:

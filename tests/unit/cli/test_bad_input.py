@@ -126,8 +126,8 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
     code, out, err = called(words)
-    unread = what in ("two verbs", "a flag twice")
-    assert code == (125 if words[0] == "train" and not unread else 2), err
+    invalid = what in ("unreadable", "not a text", "no nodes")
+    assert code == (125 if words[0] == "train" and invalid else 2), err
     assert (out, err.count("\n")) == ("", 1)
     assert said in err
     assert sorted(tmp_path.rglob("*")) == before

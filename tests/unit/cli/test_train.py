@@ -273,6 +273,7 @@ def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
     ("error", "code", "message"),
     [
         (LaunchError("no script"), 125, "no script"),
+        (UsageError("no such node"), 2, "no such node"),
         (OSError(28, "No space"), 125, "this machine: could not be used: No space"),
         (OutputError("standard output: could not be written"), 1, "standard output: could not"),
     ],
