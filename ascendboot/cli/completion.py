@@ -132,9 +132,8 @@ def _options(definition: ast.FunctionDef) -> dict[str, Any]:
 def candidates(words: Sequence[str]) -> list[str]:
     """Return what the last of `words`, of which the first is the program, may become."""
     whole = [""]
-    for (
-        part
-    ) in words:  # bash splits words before and behind @, and inserts what begins with the last one
+    for part in words:
+        # bash splits words before and behind @, and inserts what begins with the last one
         if whole[-1].endswith("@") or (part == "@" and whole[-1].endswith(",")):
             whole[-1] += part
         else:

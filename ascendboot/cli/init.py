@@ -18,7 +18,7 @@ from ascendboot.cli.session import NodesUnreachableError
 from ascendboot.cli.setup import addresses_of, left_nodes, nodes_set_up
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import InventoryError, UnreachableError, UsageError, excerpt
+from ascendboot.errors import InventoryError, NodeError, UnreachableError, UsageError, excerpt
 from ascendboot.export.volcano import template
 from ascendboot.facts.container import ENGINES, running_queries
 from ascendboot.facts.node_facts import host_queries
@@ -31,7 +31,7 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import write_atomically
 from ascendboot.model.names import counted, fold
 from ascendboot.state import State
-from ascendboot.transport.hostkeys import ACCEPT
+from ascendboot.transport.hostkeys import UnknownHostKeyError
 from ascendboot.transport.pool import results_and_errors
 from ascendboot.value import Struct, asdict, field, replace
 
@@ -241,10 +241,8 @@ class _Draft(Struct):
             screen.rest()
         errors = {**lost, **failed}
         if not answers:
-            advice = (ACCEPT, "run init again with --accept-new")
-            folded = _folded((error.message, name) for name, error in errors.items())
-            words = [line.replace(*advice).partition(" or put `fingerprint")[0] for line in folded]
-            raise NodesUnreachableError(*words, _NOT_WRITTEN)
+            folded = _folded((_without_inventory(error), name) for name, error in errors.items())
+            raise NodesUnreachableError(*folded, _NOT_WRITTEN)
         keys = {each["node"]: each["fingerprint"] for each in session.accepted}
         for node in self.nodes:
             self.accepted += [(node, keys[node.name])] if node.name in keys else []
@@ -387,6 +385,13 @@ class _Draft(Struct):
         for one in {node.keys.get("container") for node in self.nodes} - {None}:
             written += f", ranks in the container {one}"
         call.end(code, document, (written, next_) if is_file else ())
+
+
+def _without_inventory(error: NodeError) -> str:
+    """The message where an unknown host key cannot be put into an inventory yet."""
+    if isinstance(error, UnknownHostKeyError):
+        return f"{error.condition}, run init again with --accept-new"
+    return error.message
 
 
 def _folded(notes: Iterable[tuple[str, str]]) -> list[str]:

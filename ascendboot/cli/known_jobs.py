@@ -250,10 +250,10 @@ class Figures:
         parts = [f"{fold(nodes)} {words}" for words, nodes in alike.items()]
         if len(parts) > _MOST_FIGURES:
             every = use_words([use for of_node in uses.values() for use in of_node])
-            least = {n: min(use.utilization_percent or 0 for use in uses[n]) for n in uses}
-            idle = min(least, key=lambda node: least[node])
             parts = [f"{counted(len(uses), 'node')} {', '.join(filter(None, every))}"]
-            parts.append(f"the least on {idle}")
+            told = [(u.utilization_percent, node) for node, use in uses.items() for u in use]
+            busy = [(percent, node) for percent, node in told if percent is not None]
+            parts += [f"the least on {min(busy)[1]}"] if busy else []
         return "; ".join([*parts, pace])
 
 

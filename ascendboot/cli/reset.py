@@ -69,8 +69,7 @@ def reset(
     Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong
     usage, 4 a node is unreachable, 130 interrupted.
     """
-    flags = _Flags(npu_network, plan, yes, break_lock)
-    _take_back(call, "reset", node, flags, forgets=forget)
+    _take_back(call, "reset", node, _Flags(forget, npu_network, plan, yes, break_lock))
 
 
 @cluster_verb(
@@ -108,35 +107,35 @@ def remove(
     Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong
     usage, 4 a node is unreachable, 130 interrupted.
     """
-    flags = _Flags(npu_network, plan, yes, break_lock)
-    _take_back(call, "remove", node, flags, forgets=forget)
+    _take_back(call, "remove", node, _Flags(forget, npu_network, plan, yes, break_lock))
 
 
 class _Flags(Value):
     """Those of both verbs."""
 
+    forgets: bool
     npu_network: bool
     plan: bool
     yes: bool
     break_lock: bool
 
 
-def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forgets: bool) -> None:
+def _take_back(call: Call, verb: str, node: str | None, flags: _Flags) -> None:
     path, cluster, state, screen = call.path, call.cluster(), call.state, call.screen
     left, removes = left_nodes(state, cluster), verb == "remove"
     gone = {each.name for each in left}
-    target = _target(verb, cluster, left, node, forget=forgets)
+    target = _target(verb, cluster, left, node, forgets=flags.forgets)
     chosen = fold(each.name for each in target.nodes)
     away = {each.name for each in target.nodes if node and (removes or each.name in gone)}
     known = state.recall(cluster.name, "nodes") or {}
     rest = _without(call.cluster(with_own_table=True), away, known) if away else None
     others = fold(each.name for each in rest.nodes) if rest else ""
     what = f"{verb.capitalize()} {f'{chosen} of ' if node else ''}{cluster.name}"
-    if forgets:
+    if flags.forgets:
         what = f"Forget {chosen} without removing anything there"
     question = f"{what}{f', and give {others} new keys' if rest else ''}?"
     agreed = partial(_agreed, verb, screen, question, yes=flags.yes, can_ask=not call.json)
-    if forgets and not flags.plan:
+    if flags.forgets and not flags.plan:
         agreed(())
     run = state.new_run(verb, hidden=cluster.secrets)
     opened = partial(
@@ -145,7 +144,7 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
     rekey = partial(_rekeyed, opened, rest, path, flags) if rest else None
     report, rekeyed = Report(run_id=run.run_id, cluster=cluster.name, results=()), None
     with nullcontext() if flags.plan else state.locked(cluster.name, run.run_id):
-        if forgets and rekey:
+        if flags.forgets and rekey:
             rekeyed = rekey()
         else:
             here = () if node else state.setup_left_here(cluster.name, path)
@@ -155,7 +154,7 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
                 report, rekeyed = _reset(session, walk, agreed, flags, rekey)
         bad = _nodes(report, Outcome.FAILED, Outcome.UNREACHABLE)
         done = {each.node for each in report.results if each.phase == "reset"} - bad
-        stays = set() if forgets else away - done
+        stays = set() if flags.forgets else away - done
         is_revoked = rekeyed is not None and not (flags.plan or rekeyed.exit_code)
         if not flags.plan:
             forget(state, cluster.name, reset=done, gone=away - stays if is_revoked else ())
@@ -166,9 +165,9 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags, *, forget
         words = f"remove {fold(listed)} from {cluster.source}, or setup includes"
         screen.say(f"Next: {words} {'it' if len(listed) == 1 else 'them'} again")
     if node and whole.exit_code and not whole.interrupted:
-        again = f"{verb}{'' if removes else ' --node'} {fold(stays) if is_revoked else chosen}"
-        names = {each.name for each in target.nodes}
-        screen.error(_unfinished(whole, names, others if is_revoked else "", again))
+        command = "remove" if removes else "reset --node"
+        to_do = stays if is_revoked else {each.name for each in target.nodes}
+        screen.error(_unfinished(whole, command, to_do, others if is_revoked else ""))
     run.write_json("report.json", whole.to_json())
     screen.summary(whole, run.shown, planned=flags.plan)
     call.end(whole.exit_code, whole.to_json())
@@ -178,17 +177,18 @@ def _nodes(report: Report, *outcomes: Outcome) -> set[str]:
     return {each.node for each in report.results if each.outcome in outcomes}
 
 
-def _unfinished(report: Report, chosen: Collection[str], revoked_on: str, again: str) -> str:
-    """What to do about chosen nodes that were not reset; `again` is the call that does it."""
+def _unfinished(report: Report, command: str, nodes: Collection[str], revoked_on: str) -> str:
+    """What to do about the nodes that a command was called for, and did not reset."""
+    again = f"{command} {fold(nodes)}"
     done = "nothing was removed"
     if revoked_on:
         done = f"keys from there are no longer valid on {revoked_on}"
     then = f"put the above right, then: {again}"
     if lost := _nodes(report, Outcome.UNREACHABLE):
         then = f"when {fold(lost)} is back: {again}"
-        if gone := fold(lost & {*chosen}):
+        if gone := fold(lost & {*nodes}):
             then += f"; if {gone} is gone for good: remove {gone} --forget"
-    return f"{again.rsplit(maxsplit=1)[-1]}: not reset; {done}; {then}"
+    return f"{fold(nodes)}: not reset; {done}; {then}"
 
 
 def _without(cluster: Cluster, away: Collection[str], known: Collection[str]) -> Cluster:
@@ -217,7 +217,7 @@ def _without(cluster: Cluster, away: Collection[str], known: Collection[str]) ->
 
 
 def _target(
-    verb: str, cluster: Cluster, left: Sequence[Node], text: str | None, *, forget: bool
+    verb: str, cluster: Cluster, left: Sequence[Node], text: str | None, *, forgets: bool
 ) -> Cluster:
     """Select the nodes to reset: all of the inventory and removed ones, or these.
 
@@ -233,7 +233,7 @@ def _target(
             f"{flag}: {fold(names & gone)} left the inventory, {fold(names - gone)} did not: "
             "reset one after the other, because the former is followed by new keys of the others"
         )
-    if forget and verb == "reset" and not (text and names <= gone):
+    if forgets and verb == "reset" and not (text and names <= gone):
         raise UsageError(
             f"reset: could not forget {text or 'a node'}: --forget is for a node that left the "
             f"inventory; these did: {fold(gone) or 'none'}; name them with --node"
@@ -247,6 +247,7 @@ def _target(
 def _walk(
     session: Session, target: Cluster, here: Sequence[Path], flags: _Flags, *, skips_lost: bool
 ) -> Reset:
+    """The reset of these nodes, and of the files `here` on the control machine."""
     return Reset(
         Progress(target, session.screen, threading.Event(), session.forks),
         here=here,

@@ -177,11 +177,11 @@ class Survey(Value, kw_only=True):
         hosts, errors = connect(self.cluster.nodes)
         took = time.monotonic() - began
         # A node with another host key may be another server: what is recorded is not about it.
-        changed = HostKeyChangedError
+        changed = {n for n, error in errors.items() if isinstance(error, HostKeyChangedError)}
         lost = {
-            n: e
-            for n, e in errors.items()
-            if isinstance(e, UnreachableError) and not isinstance(e, changed)
+            n: error
+            for n, error in errors.items()
+            if isinstance(error, UnreachableError) and n not in changed
         }
         others = {*lost}.difference(self.progress.chosen(lost))
         absent = self.recorded.part(others)

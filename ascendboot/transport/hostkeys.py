@@ -23,6 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 _DEFAULT_PORT = 22
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
+_REFUSED = "refused to log in"
 
 USER_FILES = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
 """The files of the operator's ssh."""
@@ -30,6 +31,14 @@ USER_FILES = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
 
 class HostKeyChangedError(UnreachableError):
     """The server shows a host key other than the known one."""
+
+
+class UnknownHostKeyError(UnreachableError):
+    """The server's host key is not known; `condition` is what must hold to accept it."""
+
+    def __init__(self, node: str, condition: str, remedy: str) -> None:
+        super().__init__(node, f"{condition}, {remedy}")
+        self.condition = condition
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,6 @@ class HostKey:
     def algorithms(self) -> tuple[str, ...]:
         """The algorithms by which a server can show this type of key."""
         return _RSA if self.key_type == "ssh-rsa" else (self.key_type,)
-
-
-ACCEPT = "run setup --plan --accept-new"
-"""The remedy for an unknown host key, where an inventory is."""
 
 
 def host_name(address: str, port: int) -> str:
@@ -250,10 +255,12 @@ class HostKeyCheck:
         """Record an unknown key if the operator permits it."""
         if not self._host_keys.accept_new:
             kind = "ecdsa" if "ecdsa" in shown.key_type else shown.key_type.removeprefix("ssh-")
-            raise self._refused(
-                f"its host key is not known: {shown.label}; if `ssh-keygen -lf "
-                f"/etc/ssh/ssh_host_{kind}_key.pub` on the node shows the same, {ACCEPT} or put "
-                f"`fingerprint: {shown.fingerprint}` into the inventory"
+            raise UnknownHostKeyError(
+                self._node.name,
+                f"{_REFUSED}: its host key is not known: {shown.label}; if `ssh-keygen -lf "
+                f"/etc/ssh/ssh_host_{kind}_key.pub` on the node shows the same",
+                "run setup --plan --accept-new or put "
+                f"`fingerprint: {shown.fingerprint}` into the inventory",
             )
         try:
             self._host_keys.accept(self._node.name, self._name, shown)
@@ -266,4 +273,4 @@ class HostKeyCheck:
     def _refused(
         self, why: str, kind: type[UnreachableError] = UnreachableError
     ) -> UnreachableError:
-        return kind(self._node.name, f"refused to log in: {why}")
+        return kind(self._node.name, f"{_REFUSED}: {why}")
