@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, Operator
+from tests.cluster.operating import BASE, PROGRAM, Operator
+from tests.terminal import shown
 
 pytestmark = pytest.mark.cluster
 
@@ -62,6 +63,7 @@ def test_row_02_an_sshd_of_its_own_in_each_container_from_setup_to_reset(
         login = f"ssh -F {BASE}/trust/ssh_config -p {port} {operator.lab.nodes[number - 1].address}"
         assert inside(operator, "lab-1", f"{login} uname -n") == f"lab-{number}-rec-sdk\n"
     assert operator.setup().outcomes("changed", "failed", "blocked") == []
+    _shell(operator)
     _train(operator)
     _restarted(operator)
     _made_anew(operator)
@@ -93,6 +95,18 @@ def _only_the_container_is_open(operator: Operator) -> None:
     assert "PTY allocation request failed" in inside(operator, "lab-1", f"{login} -tt {to} true")
     assert "stdio forwarding failed" in inside(operator, "lab-1", f"{login} -W {to}:22 {to}")
     assert inside(operator, "lab-1", f"{login} {to} 'ls /usr/local/Ascend' 2>&1").startswith("ls: ")
+
+
+def _shell(operator: Operator) -> None:
+    """A shell is in the container, with and without --container, and with --host beside it."""
+    for flag, name in (
+        ("", "lab-2-rec-sdk"),
+        ("--container", "lab-2-rec-sdk"),
+        ("--host", "lab-2"),
+    ):
+        line = f"{PROGRAM} shell lab-2 {flag}; echo ends $?"
+        lines = shown(line, columns=80, cwd=operator.lab.directory, keys=b"uname -n; exit 3\n")
+        assert lines.index(name) < lines.index("ends 3"), lines
 
 
 def _train(operator: Operator) -> None:

@@ -456,6 +456,29 @@ def test_the_verbs(bring_up: BringUp, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("lab_possible")
+def test_a_lab_needs_no_home_no_wide_terminal_and_no_utf_8(tmp_path: Path) -> None:
+    def call(line: str, *around: str, cwd: Path = tmp_path) -> tuple[int, str]:
+        argv = ["env", *around, PROGRAM, *line.split()]
+        ended = subprocess.run(argv, cwd=cwd, input=b"", capture_output=True, check=False)
+        return ended.returncode, (ended.stdout + ended.stderr).decode("ascii")
+
+    ascii_only = ("LC_ALL=C", "PYTHONUTF8=0", "PYTHONCOERCECLOCALE=0", "COLUMNS=40")
+    try:
+        for around in (("-u", "HOME"), ("HOME=/sys/nowhere", *ascii_only)):
+            assert call("lab.up --nodes 1 --devices 1 --no-containers", *around)[0] == 0
+            assert call("lab.fault lab-1 busy", *around) == (0, "lab-1: busy\n")
+            code, said = call("lab.status", *around)
+            assert (code, said.split()[0], "busy" in said) == (0, "lab-1", True)
+            assert call("lab.shell lab-1", *around) == (0, "")
+    finally:
+        if lab := find(tmp_path):
+            down(lab.lab_id)
+    for line in ("lab.up --no-containers", "lab.fault lab-1 busy", "lab.shell lab-1"):
+        code, said = call(line, cwd=Path("/sys"))
+        assert (code, said[:5], said.count("\n")) == (1, "lab: ", 1)
+
+
+@pytest.mark.usefixtures("lab_possible")
 def test_down_of_an_unknown_lab_reports_that_none_runs(tmp_path: Path) -> None:
     code, out, error = ascendboot(tmp_path, "lab.down", "--lab", "00000000")
     assert (code, out.splitlines()[0], error) == (0, "No practice cluster 00000000 runs.", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -257,6 +258,30 @@ def test_an_expired_host_certificate_is_refused_and_renewed(ready: Operator) -> 
     assert answer.splitlines()[-1] == "Host key verification failed."
     assert changed(ready) == [("lab-2", "sshd/host_key-cert.pub")]
     assert changed(ready) == []
+
+
+def test_keys_are_rotated_by_the_commands_of_the_page(ready: Operator) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/keys.md").read_text()
+    named = page.partition("## Rotate keys")[2].replace("atlas-", "lab-").replace("two-node", "lab")
+    one, everything = re.findall(r"(?ms)^```\n(.*?)^```", named)[:2]
+
+    shown = f"cd {BASE}; cat trust/cluster_key.pub 2>/dev/null; ssh-keygen -y -f sshd/host_key"
+
+    def keys() -> list[str]:
+        return [*ready.on_all(shown), (ca_folder(ready) / "user_ca.pub").read_text()]
+
+    def run(lines: str) -> None:
+        script = f'set -e; ascendboot() {{ {PROGRAM} "$@"; }}; {lines}'
+        subprocess.run(["/bin/bash", "-c", script], cwd=ready.lab.directory, check=True)
+
+    before = keys()
+    run(one)
+    after = keys()
+    assert [at for at in range(4) if before[at] != after[at]] == [0, 1]  # the keys of two nodes
+    assert login(ready) == "in\n"
+    run(everything)
+    assert {*after}.isdisjoint(keys())
+    assert login(ready) == "in\n"
 
 
 @pytest.mark.parametrize("trust", ["ca", pytest.param("pinned", marks=LONG)])
