@@ -30,11 +30,7 @@ class Allocation(Value):
 
     @classmethod
     def current(cls, environ: Mapping[str, str]) -> Allocation | None:
-        """Read what salloc, sbatch and srun set; None outside of an allocation.
-
-        Raises:
-            UsageError: the variable holds no list of nodes.
-        """
+        """Read what Slurm sets; None outside of an allocation, UsageError if it is no such list."""
         job_id, nodes = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_JOB_NODELIST", "")
         if not (job_id.isdecimal() and nodes):
             return None
@@ -44,11 +40,7 @@ class Allocation(Value):
             raise UsageError(f"SLURM_JOB_NODELIST: {error}; unset it, or use salloc") from None
 
     def part_of(self, cluster: Cluster) -> Cluster:
-        """The nodes of the allocation as a cluster of their own.
-
-        Raises:
-            UsageError: the inventory does not name one of them, or has its own table of more.
-        """
+        """The nodes of the allocation as a cluster of their own; UsageError if it cannot be one."""
         where = f"{cluster.source}: could not be used in Slurm job {self.job_id}"
         if lacking := sorted({*self.nodes}.difference(node.name for node in cluster.nodes)):
             raise UsageError(
@@ -76,10 +68,7 @@ class Allocation(Value):
     def inventory(self, root: Path, environ: Mapping[str, str]) -> Path | None:
         """Write the inventory of the allocation into the control folder `root`.
 
-        None where the operator has named another.
-
-        Raises:
-            UsageError: Slurm does not tell the addresses of the nodes.
+        None where the operator has named another; UsageError if Slurm does not tell addresses.
         """
         try:
             last = root.parent / (root / "current").read_text(errors="replace").strip()

@@ -26,11 +26,7 @@ W = TypeVar("W", bound=str)
 
 
 def among(flag: str, word: str | None, known: Sequence[W]) -> W | None:
-    """Return the value of a flag with a fixed set of values.
-
-    Raises:
-        UsageError: the value is not one of them.
-    """
+    """Return the value of a flag with a fixed set of values; UsageError if it is another."""
     if word is None:
         return None
     for name in known:
@@ -112,11 +108,7 @@ _MOST_DIGITS = 18
 
 
 def whole_number(flag: str, text: str, *, at_least: int | None) -> int:
-    """Return the value of a flag as a whole number; with `at_least` None it may be negative.
-
-    Raises:
-        UsageError: it is not a number, or too small.
-    """
+    """Return the value of a flag as a whole number; UsageError if it is none, or too small."""
     is_number = re.fullmatch(rf"[+-]?[0-9]{{1,{_MOST_DIGITS}}}", text) is not None
     if not is_number or (at_least is not None and int(text) < at_least):
         shown = text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}…"
@@ -126,11 +118,7 @@ def whole_number(flag: str, text: str, *, at_least: int | None) -> int:
 
 
 def seconds(flag: str, text: str) -> float:
-    """Return the value of a flag in seconds.
-
-    Raises:
-        UsageError: it is not a number, or negative.
-    """
+    """Return the value of a flag in seconds; UsageError if it is not a number, or negative."""
     try:
         value = float(text)
     except ValueError:
@@ -141,11 +129,7 @@ def seconds(flag: str, text: str) -> float:
 
 
 def duration(flag: str, text: str) -> float:
-    """Return the value of a flag such as `90s` or `10m`, in seconds.
-
-    Raises:
-        UsageError: it is not a duration.
-    """
+    """Return the value of a flag such as `90s` or `10m`, in seconds; UsageError if it is none."""
     try:
         return parse_span(text)
     except ValueError as error:
@@ -159,11 +143,7 @@ class Outputs(Value):
     metrics: str = ""
 
     def check(self) -> None:
-        """Check both before anything is started.
-
-        Raises:
-            UsageError: one of them cannot be used.
-        """
+        """Check both before anything is started; UsageError if one of them cannot be used."""
         path = Path(self.metrics)
         if self.metrics and path.suffix != ".prom":
             raise UsageError(f"--metrics: {path}: node_exporter reads only files *.prom; rename it")
@@ -174,11 +154,7 @@ class Outputs(Value):
 
 
 def event_target(text: str) -> str | list[str]:
-    """Return the http(s) URL of --on-event, or the words of its command line.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Return the URL of --on-event, or the words of its command; UsageError if it is neither."""
     if "://" in text.split(" ", 1)[0]:
         parts = urlsplit(text)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:

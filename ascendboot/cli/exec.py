@@ -128,11 +128,7 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
 def _on_each(
     session: Session, nodes: Sequence[Node], work: Callable[[Node, SshTransport], R], *, host: bool
 ) -> tuple[dict[str, R], dict[str, NodeError]]:
-    """Connect to nodes, on the side where ranks run or on the server; results and errors.
-
-    Raises:
-        InterruptedRunError: by Ctrl-C; it says on which nodes the work is done.
-    """
+    """Connect to nodes, on the side where ranks run or on the server; results and errors."""
     done: list[str] = []
 
     def noted(node: Node) -> R:
@@ -393,11 +389,7 @@ def _below(path: Path, state: State) -> Iterator[Path]:
 def _send(
     side: SshTransport, command: Command, paths: Sequence[Path], size: int, moved: _Moved
 ) -> str:
-    """Send a file, or a folder and all below it, to a node as a tar; returns its path there.
-
-    Raises:
-        NodeError: it could not be read, sent or put there.
-    """
+    """Send a file, or a folder and all below it, to a node as a tar; returns its path there."""
     with side.pipe(command, moved) as pipe:
         try:
             with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", pipe), bufsize=_PIECE) as tar:
@@ -447,9 +439,6 @@ def _ended(node: str, command: Command, pipe: Pipe, *, also: int = 0, needed: in
     """Wait for the end of a command; returns the rest of its output.
 
     `needed`: how many bytes its disk must have room for.
-
-    Raises:
-        NodeError: it failed, or the connection was lost.
     """
     code, output, errors = pipe.ended()
     if code < 0:

@@ -44,10 +44,8 @@ def hook(
 ) -> Iterator[Callable[[Mapping[str, object]], None]]:
     """Yield a function that passes events on, in a thread of its own; it never waits.
 
-    `target` is a command line or an http(s) URL. The first problem is passed to `warn`.
-
-    Raises:
-        UsageError: `target` is neither.
+    `target` is a command line or an http(s) URL, or UsageError. The first problem is passed to
+    `warn`.
     """
     where = event_target(target)
     send = partial(_post, where) if isinstance(where, str) else partial(_run, where)
@@ -154,11 +152,7 @@ class MetricsFile:
             self._write_or_warn(core)
 
     def write(self, core: Core) -> None:
-        """Replace the file; every user may read it.
-
-        Raises:
-            OSError: it could not be written.
-        """
+        """Replace the file, which every user may read; OSError if it could not be written."""
         events, now = self._store.read_events(), time.time()
         times = (datetime.fromisoformat(e["time"]).timestamp() for e in events if "time" in e)
         text = metrics_text(

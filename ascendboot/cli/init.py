@@ -218,11 +218,7 @@ class _Draft(Struct):
                 node.keys["sudo"] = sudo
 
     def query(self, call: Call, cluster: Cluster, screen: Screen, *, accept_new: bool) -> None:
-        """Connect to every node once, and fill in what it answers.
-
-        Raises:
-            UnreachableError: none answers.
-        """
+        """Connect to every node once, and fill in what it answers."""
 
         def answers_of(node: Node) -> dict[str, Answer[Any]]:
             facts = {**host_queries(cluster, node), **running_queries()}
@@ -263,11 +259,7 @@ class _Draft(Struct):
             node.keys |= {"devices": next(iter(counts))}
 
     def choose_network(self, network: str, ask: Ask) -> None:
-        """State where nodes reach each other, if that is not where SSH reaches them.
-
-        Raises:
-            UsageError: not all nodes are in this network.
-        """
+        """State where nodes reach each other, if that is not where SSH reaches them."""
         first, *others = [node.networks for node in self.answered]
         shared = [each for each in first if all(each in other for other in others)]
         reach = [(node.at, node.networks) for node in self.answered]
@@ -331,11 +323,7 @@ class _Draft(Struct):
         return "".join(each for each in text if each == "\n" or each.isprintable())
 
     def loaded(self, places: Sequence[str] = ()) -> Cluster:
-        """The cluster of this inventory, as every verb will load it.
-
-        Raises:
-            InventoryError: something that the operator or a file states is not valid.
-        """
+        """The cluster of this inventory, as every verb will load it; InventoryError if invalid."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "inventory.yaml")
             file.write_text(self.text(places), encoding="utf-8")
@@ -347,12 +335,7 @@ class _Draft(Struct):
                 raise InventoryError(found) from error
 
     def finish(self, call: Call, screen: Screen, path: Path) -> None:
-        """Check and deliver the inventory, and end the verb.
-
-        Raises:
-            UsageError: no node is left, or another cluster has the name.
-            Exit: the exit code is not 0.
-        """
+        """Check and deliver the inventory, and end the verb."""
         for node in (node for node in self.nodes if node.lacks_address):
             with suppress(OSError):
                 found = socket.gethostbyname(node.at)

@@ -107,11 +107,7 @@ class FoundJob(Value):
 
 
 def final_report(folder: Path) -> JobReport | None:
-    """Read the final report of a job from its folder; None: there is none.
-
-    Raises:
-        AscendbootError: the file has other contents.
-    """
+    """Read the final report of a job, if there is one; AscendbootError if it is no such file."""
     path = folder / REPORT_FILE
     try:
         return JobReport.from_json(json.loads(path.read_bytes()))
@@ -124,11 +120,7 @@ def final_report(folder: Path) -> JobReport | None:
 
 
 def find_job(session: Session, job_id: str | None, *, details: bool = False) -> FoundJob:
-    """Find the job with this id, or the running one, or the last one; one execution per node.
-
-    Raises:
-        UsageError: there is no such job.
-    """
+    """Find the job with this id, the running one or the last one; UsageError if there is none."""
     jobs = known_jobs(session.state, session.cluster, job_id)
     found = look_at_jobs(session, jobs, details=details)
     return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
@@ -260,10 +252,8 @@ class Figures:
 def supervised_run(state: State, job_id: str = "") -> Run:
     """Return the run of a supervised job, by its id or that of a generation.
 
-    Without an id it is the last one that `train` supervises now, or else the last one.
-
-    Raises:
-        UsageError: there is no such job.
+    Without an id it is the last one that `train` supervises now, or else the last one; UsageError
+    if there is none.
     """
     paths = sorted(state.runs.glob(f"*/{SUPERVISE_FOLDER}/state.json"), reverse=True)
     found = [path.parts[-3] for path in paths]
@@ -327,10 +317,7 @@ def known_jobs(state: State, cluster: Cluster, job_id: str | None) -> list[Known
     """Return the job with this id, or those that may be meant without one, newest first.
 
     These are unfinished jobs and the last finished one, also preflights that were not followed to
-    their end, and generations of supervised jobs.
-
-    Raises:
-        UsageError: there is none.
+    their end, and generations of supervised jobs; UsageError if there is none.
     """
     if job_id is not None:
         return [_job_called(state, cluster, job_id, record_folders(state.runs))]

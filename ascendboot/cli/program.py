@@ -94,11 +94,7 @@ class CarefulExecutor(Executor):
     """Runs verbs; an error while their last message is printed does not change the exit code."""
 
     def execute(self, *tasks: Any) -> Any:  # noqa: ANN401 - Invoke's
-        """Run them.
-
-        Raises:
-            Exit: a verb ended with another code than 0.
-        """
+        """Run them; Exit if a verb ended with another code than 0."""
         code = 1
         try:
             with _plain_errors():
@@ -130,11 +126,7 @@ class CarefulProgram(Program):
                 raise Exit
 
     def parse_tasks(self) -> None:
-        """Parse the verb with its flags.
-
-        Raises:
-            Exit: they are not understood, or a flag or argument would be ignored.
-        """
+        """Parse the verb with its flags; Exit if one is not understood, or would be ignored."""
         with _plain_errors(), self._wrong_use():
             self._help_first(self.core.unparsed)
             super().parse_tasks()
@@ -168,9 +160,6 @@ class CarefulProgram(Program):
         """Read `help VERB` and `VERB … --help` as `--help VERB`.
 
         Otherwise Invoke would use `--help` as the value of the verb's first argument.
-
-        Raises:
-            ParseError: `help` has more than one verb.
         """
         if words[:1] == ["help"]:
             if extra := [word for word in words[2:] if not word.startswith("-")]:
@@ -240,11 +229,7 @@ class CarefulProgram(Program):
             super().parse_cleanup()
 
     def list_tasks(self) -> None:
-        """List the verbs.
-
-        Raises:
-            ParseError: there is no such format.
-        """
+        """List the verbs; ParseError if there is no such format."""
         if self.list_format not in _FORMATS:
             raise ParseError(
                 f'--list-format: "{self.list_format}" is not one of {", ".join(_FORMATS)}'

@@ -192,11 +192,7 @@ def _unfinished(report: Report, command: str, nodes: Collection[str], revoked_on
 
 
 def _without(cluster: Cluster, away: Collection[str], known: Collection[str]) -> Cluster:
-    """The cluster of the other nodes that are set up, as far as that is known.
-
-    Raises:
-        UsageError: there can be none.
-    """
+    """The cluster of the other nodes that are set up, as far as that is known."""
     names = [node.name for node in cluster.nodes if node.name in away]
     if cluster.primary_name in names or (names and cluster.own_table):
         if cluster.primary_name in names:
@@ -219,11 +215,7 @@ def _without(cluster: Cluster, away: Collection[str], known: Collection[str]) ->
 def _target(
     verb: str, cluster: Cluster, left: Sequence[Node], text: str | None, *, forgets: bool
 ) -> Cluster:
-    """Select the nodes to reset: all of the inventory and removed ones, or these.
-
-    Raises:
-        UsageError: there is no such node, or it cannot be forgotten.
-    """
+    """Select the nodes to reset: all of the inventory and removed ones, or these."""
     cluster = replace(cluster, own_table=None, nodes=(*cluster.nodes, *left))
     flag = "remove" if verb == "remove" else "reset: --node"
     names = {node.name for node in cluster.chosen(text, flag)}
@@ -315,12 +307,7 @@ def _rekeyed(
 def _agreed(
     verb: str, screen: Screen, question: str, lines: Sequence[str], *, yes: bool, can_ask: bool
 ) -> None:
-    """Show the lines and ask, unless --yes is set.
-
-    Raises:
-        UsageError: there is no terminal to ask on.
-        Exit: the answer is no.
-    """
+    """Show the lines and ask, unless --yes is set."""
     if yes:
         return
     if not (can_ask and sys.stdin.isatty()):

@@ -61,11 +61,7 @@ def code_sender(
 
 
 def setup_record_of(state: State, cluster: Cluster) -> SetupRecord | None:
-    """Read the record of the last setup; None if the cluster was not set up from here.
-
-    Raises:
-        AscendbootError: it is damaged, or of another version.
-    """
+    """Read the last setup's record, if any; AscendbootError if damaged, or of another version."""
     document = state.recall(cluster.name, "applied")
     return None if document is None else SetupRecord.from_json(document)
 
@@ -223,11 +219,7 @@ class Session(Struct, dict=True):
         return getpass.getpass(f"{legible(text)}: ")
 
     def connect_again(self, name: str) -> Transport:
-        """Connect to the workload side of a node whose connection was lost.
-
-        Raises:
-            NodeError: it could not be reached.
-        """
+        """Connect again to the workload side of a node that was lost; NodeError if it fails."""
         if lost := self.hosts.pop(name, None):
             lost.close()
         sides, errors = self.connect([self.cluster.node(name)])

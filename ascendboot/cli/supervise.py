@@ -290,11 +290,7 @@ def with_own_table(
 
 
 def table_of_setup(record: SetupRecord, sides: Mapping[str, Transport]) -> str:
-    """Read the rank table that setup wrote from a node that has it unchanged.
-
-    Raises:
-        LaunchError: no node has.
-    """
+    """Read the rank table of setup from a node that has it unchanged; LaunchError if none has."""
     for node, side in sides.items():
         own = record.nodes[node]
         argv = ("cat", "--", str(record.base / own.rank_table))

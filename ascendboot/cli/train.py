@@ -79,11 +79,7 @@ _NO_TORCH: Final = (
 def _choice(
     nodes: str | None, devices: str | None, launcher: str | None, env: Sequence[str]
 ) -> Choice:
-    """Read the values of --nodes, --devices, --launcher and --env, and the words after `--`.
-
-    Raises:
-        UsageError: one is invalid.
-    """
+    """Read the values of --nodes, --devices, --launcher and --env, and the words after `--`."""
     ids = id_list("--devices", devices) if devices is not None else ()
     if bad := [each for each in env if "=" not in each]:
         raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
@@ -297,11 +293,7 @@ def _run_order(call: Call, order: Order) -> None:
 
 
 def continued(stated: Choice, core: Core, cluster: Cluster) -> tuple[Choice, str]:
-    """The choice with which a supervised job goes on, and a note about it.
-
-    Raises:
-        UsageError: its nodes, devices or launcher cannot be those that are stated.
-    """
+    """The choice with which a supervised job goes on, and a note; UsageError if flags differ."""
     had = core.choice
     if had is None:
         flags = "--nodes, --devices, --launcher, --env and arguments"
@@ -329,11 +321,7 @@ def continued(stated: Choice, core: Core, cluster: Cluster) -> tuple[Choice, str
 
 
 def _chosen(cluster: Cluster, nodes: str | None) -> list[str]:
-    """The names that --nodes selects, first the node that starts the job; none: all nodes.
-
-    Raises:
-        UsageError: there is no such node, or none that can start a job.
-    """
+    """The names that --nodes selects, first the node that starts the job; none: all nodes."""
     names = [] if nodes is None else [node.name for node in cluster.chosen(nodes)]
     heads = [node.name for node in cluster.heads]
     first = [name for name in heads if name in names][:1]
@@ -346,12 +334,7 @@ def _chosen(cluster: Cluster, nodes: str | None) -> list[str]:
 def _of_choice(
     cluster: Cluster, record: SetupRecord, choice: Choice, chosen: Sequence[str], inventory: Path
 ) -> tuple[Cluster, SetupRecord]:
-    """The nodes, devices and launcher of the flags as a cluster, with the variables of --env.
-
-    Raises:
-        UsageError: the flags do not fit the inventory.
-        LaunchError: setup has not prepared this launcher.
-    """
+    """The nodes, devices and launcher of the flags as a cluster, with the variables of --env."""
     for name, value in choice.variables.items():
         if cluster.is_secret(name, value) or masked(value, cluster.secrets) != value:
             raise UsageError(f"--env: {name} is a secret, which everybody can read in a command")
@@ -412,9 +395,6 @@ def supervision_limits(
     """Return the budgets of a supervised job; None without --supervise, --resume and --elastic.
 
     `budgets` are the values of --min-nodes, --max-restarts and --stable-for.
-
-    Raises:
-        UsageError: a number is invalid, or flags do not work together.
     """
     min_nodes, restarts, stable_for = budgets
     named = zip(("--min-nodes", "--max-restarts", "--stable-for"), budgets, strict=True)
@@ -457,11 +437,7 @@ def _script(word: str) -> str:
 
 
 def hang_rules(timeout: str | None, on_hang: str, *, detach: bool) -> HangRules:
-    """Combine --hang-timeout and --on-hang; `timeout` is None without the flag.
-
-    Raises:
-        UsageError: a value is invalid, or does not work with --detach.
-    """
+    """Combine --hang-timeout and --on-hang, or UsageError; `timeout` is None without the flag."""
     timeout_s = duration("--hang-timeout", _USUAL_HANG if timeout is None else timeout)
     if 0 < timeout_s < _LEAST_HANG_S:
         raise UsageError(
@@ -511,11 +487,7 @@ def free_nodes(
     run_id: str = "",
     forks: int,
 ) -> None:
-    """Print warnings, and end leftover processes of earlier jobs.
-
-    Raises:
-        LaunchError: the job cannot start.
-    """
+    """Print warnings, and end leftovers of earlier jobs; LaunchError if the job cannot start."""
     for note in (*order.notes, *(f"warning: {warning}" for warning in ready.warnings)):
         screen.say_once(note, "yellow")
     if ready.problems:
@@ -602,12 +574,7 @@ class _Start(Value):
         return replace(request, lists_devices=lists), found
 
     def launch(self) -> None:
-        """Plan the job, then show the plan, or start the job and detach or follow it.
-
-        Raises:
-            LaunchError: the job was not started.
-            Exit: the exit code is not 0.
-        """
+        """Plan the job, then show the plan, or start the job and detach or follow it."""
         session, screen, run = self.session, self.session.screen, self.session.run
         request, ready = self.ready(session.cluster, self.record, run.run_id)
         if self.record.slots != self.whole.slots:
@@ -734,12 +701,7 @@ class _Start(Value):
                 folded.close()
 
     def supervise(self, limits: Limits) -> None:
-        """Run a supervised job to its end.
-
-        Raises:
-            LaunchError: the first generation was not started.
-            Exit: the exit code is not 0.
-        """
+        """Run a supervised job to its end."""
         from ascendboot.cli.supervise import OnNodes, run_generations  # noqa: PLC0415 - as above
 
         session, screen, job = self.session, self.session.screen, self.session.run

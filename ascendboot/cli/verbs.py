@@ -51,11 +51,7 @@ _SETTINGS: Final = ("inventory", "forks")
 
 
 def _settings() -> dict[str, tuple[str, str]]:
-    """Return the operator's defaults of flags, each with the place where it is stated.
-
-    Raises:
-        InventoryError: the operator's file has other contents.
-    """
+    """Return the operator's defaults of flags, each with the place where it is stated."""
     file = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "ascendboot/config.yaml")
     path = Path(os.path.expanduser(file))  # noqa: PTH111 - never raises
     found: dict[str, tuple[str, str]] = {}
