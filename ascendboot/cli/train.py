@@ -343,8 +343,18 @@ def _of_choice(
         cluster, record = record.part_of(cluster, chosen)
     if choice.devices:
         record = _on_devices(cluster, record, choice.devices)
-    if choice.launcher not in (None, record.launcher.kind):
-        cluster, record = _started_by(choice.launcher or "", cluster, record, inventory)
+    kind = choice.launcher
+    if kind is not None and kind != record.launcher.kind:
+        keys = {"launcher": {"kind": kind}, "resources": {"mode": str(cluster.resource_mode)}}
+        _check_with(inventory, f"--launcher {kind}", keys)
+        if LAUNCHERS[kind].traits.ssh_shim:
+            raise LaunchError(
+                f"--launcher {kind}: setup has prepared the nodes for {record.launcher.name} only; "
+                f"state launcher.kind: {kind} in {cluster.source} and run setup"
+            )
+        cluster = replace(cluster, launcher=kind)
+        launcher = LauncherChoice(kind, "--launcher states it")
+        record = replace(record, launcher=launcher, launcher_env={})
     return replace(cluster, env={**cluster.env, **choice.variables}), record
 
 
@@ -357,22 +367,6 @@ def _on_devices(cluster: Cluster, record: SetupRecord, ids: Sequence[int]) -> Se
         words = f"{cluster.chief_device} is missing, which resources.chief_device states"
         raise UsageError(f"--devices: {words}")
     return replace(record, slots=tuple(slot for slot in record.slots if slot[1] in ids))
-
-
-def _started_by(
-    kind: str, cluster: Cluster, record: SetupRecord, inventory: Path
-) -> tuple[Cluster, SetupRecord]:
-    mode: str = cluster.resource_mode
-    _check_with(
-        inventory, f"--launcher {kind}", {"launcher": {"kind": kind}, "resources": {"mode": mode}}
-    )
-    if LAUNCHERS[kind].traits.ssh_shim:
-        raise LaunchError(
-            f"--launcher {kind}: setup has prepared the nodes for {record.launcher.name} only; "
-            f"state launcher.kind: {kind} in {cluster.source} and run setup"
-        )
-    choice = LauncherChoice(kind, "--launcher states it")
-    return replace(cluster, launcher=kind), replace(record, launcher=choice, launcher_env={})
 
 
 def _check_with(inventory: Path, flag: str, more: Mapping[str, Mapping[str, str]]) -> None:
