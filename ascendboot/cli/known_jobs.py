@@ -345,20 +345,14 @@ def all_jobs(
     Those whose files cannot be read go to `damaged`, with their folder and the reason.
     """
     for folder in record_folders(state.runs):
-        record = _whole_record(folder, damaged)
+        try:
+            final_report(folder)
+            record = read_record(folder)
+        except AscendbootError as error:
+            damaged(folder, error)
+            continue
         if record is not None and record.cluster == cluster.name:
             yield KnownJob(record, folder)
-
-
-def _whole_record(
-    folder: Path, damaged: Callable[[Path, AscendbootError], None]
-) -> JobRecord | None:
-    try:
-        final_report(folder)
-        return read_record(folder)
-    except AscendbootError as error:
-        damaged(folder, error)
-        return None
 
 
 def _job_called(state: State, cluster: Cluster, job_id: str, folders: Sequence[Path]) -> KnownJob:

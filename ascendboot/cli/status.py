@@ -467,18 +467,6 @@ class _Rank(Value):
         return self.state, _NUMBER.sub("#", self.line)
 
 
-def _ranks(nodes: Iterable[NodeStatus], *, every: bool) -> list[_Rank]:
-    """The running ranks; with `every` all ranks with a log."""
-    found = []
-    for node in nodes:
-        for rank in node.last_lines if every else node.alive:
-            line = _COLOURS.sub("", node.last_lines.get(rank, "")).replace("\t", " ")
-            legible = "".join(c if c.isprintable() else "?" for c in line)
-            silent_s, load = node.silent_s.get(rank), node.loads.get(rank)
-            found.append(_Rank(rank, node.node, legible, silent_s, load))
-    return found
-
-
 def rank_rows(
     nodes: Iterable[NodeStatus], *, every: bool, single: int = SINGLE_ROWS, numbers: bool = True
 ) -> list[str]:
@@ -486,13 +474,19 @@ def rank_rows(
 
     With `every`, each rank with a log has a row with its whole last line.
     """
-    ranks = _ranks(nodes, every=every)
+    ranks = []
+    for node in nodes:
+        for rank in node.last_lines if every else node.alive:
+            line = _COLOURS.sub("", node.last_lines.get(rank, "")).replace("\t", " ")
+            legible = "".join(c if c.isprintable() else "?" for c in line)
+            silent_s, load = node.silent_s.get(rank), node.loads.get(rank)
+            ranks.append(_Rank(rank, node.node, legible, silent_s, load))
     groups = [[rank] for rank in ranks]
     more: list[list[_Rank]] = []
     if not every and len(ranks) > single:
         by_kind: dict[tuple[str, str], list[_Rank]] = {}
-        for rank in ranks:
-            by_kind.setdefault(rank.kind, []).append(rank)
+        for each in ranks:
+            by_kind.setdefault(each.kind, []).append(each)
         groups = sorted(by_kind.values(), key=lambda group: (len(group), group[0].rank))
         groups, more = groups[:_SHOWN_GROUPS], groups[_SHOWN_GROUPS:]
     cells = [_cells(group, whole=every) for group in groups]
