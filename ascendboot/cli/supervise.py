@@ -17,7 +17,7 @@ from ascendboot.cli.hooks import MetricsFile, hook
 from ascendboot.cli.known_jobs import REPORT_FILE, SUPERVISE_FOLDER, folder_held, now, recorded
 from ascendboot.cli.session import Session, WorkSides
 from ascendboot.errors import AscendbootError, LaunchError, NodeError, UnreachableError, UsageError
-from ascendboot.facts.query import Unanswered, query
+from ascendboot.facts.query import Answered, query
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.probe import probe_jobs, running_nodes
 from ascendboot.jobs.progress import Progress
@@ -425,24 +425,17 @@ class CheckpointSearch(Struct, kw_only=True, eq=False):
 
     def newest(self, nodes: Sequence[str]) -> Checkpoint | None:
         """Query the nodes; return the newest complete checkpoint that all of them can load."""
-        answers = on_each(nodes, self._listing, forks=self.forks)
+        facts = {"listing": checkpoint_query(self.rules)}
+        answers = on_each(nodes, lambda n: query(self.sides[n], facts)["listing"], forks=self.forks)
         for node, answer in answers.items():
-            if not isinstance(answer, NodeError):
-                self._listings[node] = answer
+            if isinstance(answer, Answered):
+                self._listings[node] = answer.value
                 continue
             self._listings.pop(node, None)
             if not isinstance(answer, UnreachableError):  # its loss is reported elsewhere
-                self.say(f"{answer}; its checkpoints are not known")
+                self.say(f"{node}: {answer.message}; its checkpoints are not known")
         lost = [node for node in self._listings if node not in nodes]
         found = newest(self._listings, self.rules, needed=nodes, lost=lost)
         for note in found.notes:
             self.say(note)
         return found.checkpoint
-
-    def _listing(self, node: str) -> Listing:
-        fact = checkpoint_query(self.rules)
-        answer = query(self.sides[node], {"checkpoints": fact})["checkpoints"]
-        if isinstance(answer, Unanswered):
-            raise NodeError(node, answer.message)
-        found: Listing = answer.value
-        return found
