@@ -27,12 +27,10 @@ W = TypeVar("W", bound=str)
 
 def among(flag: str, word: str | None, known: Sequence[W]) -> W | None:
     """Return the value of a flag with a fixed set of values; UsageError if it is another."""
-    if word is None:
-        return None
-    for name in known:
-        if word == name:
-            return name
-    raise UsageError(f'{flag}: "{word}" is not one of {", ".join(known)}')
+    found = next((name for name in known if name == word), None)
+    if found is None and word is not None:
+        raise UsageError(f'{flag}: "{word}" is not one of {", ".join(known)}')
+    return found
 
 
 def exit_with(

@@ -226,15 +226,9 @@ class CarefulProgram(Program):
             group = self.args["list"].value
             if isinstance(group, str) and group not in self.collection.collections:
                 raise ParseError(f"--list {group}: no such group")
+            if group and (word := self.args["list-format"].value) not in _FORMATS:
+                raise ParseError(f'--list-format: "{word}" is not one of {", ".join(_FORMATS)}')
             super().parse_cleanup()
-
-    def list_tasks(self) -> None:
-        """List the verbs; ParseError if there is no such format."""
-        if self.list_format not in _FORMATS:
-            raise ParseError(
-                f'--list-format: "{self.list_format}" is not one of {", ".join(_FORMATS)}'
-            )
-        super().list_tasks()
 
     def list_flat(self) -> None:
         """List the verbs under their headings."""

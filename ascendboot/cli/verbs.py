@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -239,9 +239,9 @@ def verb(
             except KeyboardInterrupt as error:  # a job that was started continues
                 raise exit_with(stopped, INTERRUPTED, json=shows_json) from error
 
-        own = inspect.signature(body).parameters.values()
-        signature = inspect.Signature([*own, *(_parameter(name) for name in shared)])
-        wrapped.__signature__ = signature  # type: ignore[attr-defined]
+        own = signature(body).parameters.values()
+        more = (Parameter(n, Parameter.KEYWORD_ONLY, default=_SHARED[n][0]) for n in shared)
+        wrapped.__signature__ = Signature([*own, *more])  # type: ignore[attr-defined]
         texts = {name: _SHARED[name][1] for name in shared} | dict(help)
         task = invoke_task(klass=_Verb, auto_shortflags=False, help=texts, **options)
         made: _Verb = task(wrapped)
@@ -264,10 +264,6 @@ def _call(given: Mapping[str, Any]) -> Call:
     forks = whole_number(where, text, at_least=1)
     usual = Path(settings["inventory"][0]) if "inventory" in settings else None
     return Call(**{**given, "forks": forks, "usual": usual})
-
-
-def _parameter(name: str) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_SHARED[name][0])
 
 
 def _explained(error: AscendbootError | OSError) -> tuple[str, int]:
