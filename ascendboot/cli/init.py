@@ -114,7 +114,7 @@ def init(
         raise UsageError("init: names no host; write init HOST, or init --from FILE")
     source = Path("/dev/stdin" if from_ == "-" else from_).expanduser()
     hosts, notes = hosts_of(words, source if from_ else None)
-    name = name or ask("Name of the cluster", _free_name(_stem(hosts), hosts, call.state))
+    name = name or ask("Name of the cluster", _free_name(hosts, call.state))
     path = Path(output or f"{FOLDER}/{name}.yaml")
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a file with --output")
@@ -399,17 +399,13 @@ def _nodes(hosts: Sequence[Host], defaults: Mapping[str, str]) -> list[_Node]:
     return nodes
 
 
-def _free_name(stem: str, hosts: Sequence[Host], state: State) -> str:
-    """This name, or with a number if another cluster of it was set up from here."""
+def _free_name(hosts: Sequence[Host], state: State) -> str:
+    """`atlas` of atlas-01 to atlas-16, with a number if another was set up as that."""
+    stems = {re.sub(r"[^A-Za-z]*[0-9].*|\..*", "", host.name) for host in hosts}
+    stem = stems.pop() if len(stems) == 1 and stems != {""} else "cluster"
     stated = {str(each) for host in hosts for each in host.keys.values()}
     name, number = stem, 1
     while (known := addresses_of(nodes_set_up(state, name))) and known.isdisjoint(stated):
         number += 1
         name = f"{stem}-{number}"
     return name
-
-
-def _stem(hosts: Sequence[Host]) -> str:
-    """`atlas` of atlas-01 to atlas-16."""
-    stems = {re.sub(r"[^A-Za-z]*[0-9].*|\..*", "", host.name) for host in hosts}
-    return stems.pop() if len(stems) == 1 and stems != {""} else "cluster"

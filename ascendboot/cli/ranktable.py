@@ -10,7 +10,6 @@ from invoke.collection import Collection
 
 from ascendboot.checks.rank_table import known_products, level_places, member
 from ascendboot.cli.common import among
-from ascendboot.cli.session import Session
 from ascendboot.cli.verbs import ANSWER_HELP, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
@@ -127,9 +126,7 @@ def _of_npus(
     call: Call, cluster: Cluster, chosen: tuple[Node, ...] | None, ids: tuple[int, ...] | None
 ) -> tuple[tuple[Member, ...], Product | None]:
     """Return the chosen nodes, or all in rank order, as their NPUs report them, and the product."""
-    to_stderr = Screen(json_mode=True)  # standard output may be the table
-    with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
-        found = _query_npus(session, chosen or cluster.nodes)
+    found = _queried(call, "ranktable-write", cluster, chosen or cluster.nodes)
     if chosen is None:
         cluster = cluster.with_leaves(leaves_by_lldp(cluster, found))
     all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
@@ -242,7 +239,8 @@ def _hosts_of(call: Call, hccn_conf: Sequence[str]) -> dict[str, conversion.Host
     """Return the nodes of --inventory by name, address and server id, and those of --hccn-conf."""
     hosts: dict[str, conversion.Host] = {}
     if call.inventory is not None:
-        cluster, found = _queried_cluster(call)
+        cluster = call.cluster()
+        found = _queried(call, "ranktable", cluster, cluster.nodes)
         for node in cluster.nodes:
             host = conversion.Host(node.server_id, dict(devices_of(node, found[node.name])))
             names = (node.name, node.address, node.cluster_address, node.server_id)
@@ -346,7 +344,8 @@ def validate(
     wanted_job = among("--job", job, JOBS)
     servers = None
     if call.inventory is not None:
-        cluster, found = _queried_cluster(call)
+        cluster = call.cluster()
+        found = _queried(call, "ranktable", cluster, cluster.nodes)
         wanted_product = wanted_product or _product_among(cluster, found)
         servers = servers_seen(cluster, found)
     results = [
@@ -399,23 +398,19 @@ def diff(call: Call, *, first: str, second: str) -> None:
     call.end(code, {"exit_code": code, "differences": as_json(found)}, lines)
 
 
-def _queried_cluster(call: Call) -> tuple[Cluster, Mapping[str, NodeFacts]]:
-    """Read an inventory and query the NPUs of its nodes; AscendbootError if one gives no answer."""
-    cluster = call.cluster()
-    screen = Screen(json_mode=True)  # standard output is for the result
-    with call.session("ranktable", cluster, reads=True, screen=screen) as session:
-        return cluster, _query_npus(session, cluster.nodes)
-
-
-def _query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFacts]:
-    """Query the NPUs of all nodes in parallel; AscendbootError if one gives no answer."""
+def _queried(
+    call: Call, verb: str, cluster: Cluster, nodes: Sequence[Node]
+) -> Mapping[str, NodeFacts]:
+    """Query the NPUs of these nodes in parallel; AscendbootError if one gives no answer."""
 
     def of_node(node: Node, host: HostSide) -> NodeFacts:
-        known = queries(session.cluster, node)
+        known = queries(cluster, node)
         npu_queries = {name: known[name] for name in _NPU_QUERIES if name in known}
         return NodeFacts.from_answers(node.name, query(host, npu_queries))
 
-    return session.look_at(nodes, of_node)
+    screen = Screen(json_mode=True)  # standard output is for the result
+    with call.session(verb, cluster, reads=True, screen=screen) as session:
+        return session.look_at(nodes, of_node)
 
 
 def _product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ascendboot.console import streams
-from ascendboot.model.job import FirstFailure, JobReport
+from ascendboot.model.job import JobReport
 from ascendboot.model.names import counted, fold, runs
 from ascendboot.model.report import Outcome, Report, StepResult
 from ascendboot.value import replace
@@ -217,25 +217,16 @@ class Screen(streams.Writer):
         for number, line in enumerate(filter(None, lines)):
             is_inner = number and not line.startswith(" ")
             self.say(f"  {line}" if is_inner else line, "" if number else "red")
+        quoted = failure.message if failure else report.beside_cause if cause else ""
         if failure:
-            self._last_lines(failure)
-        elif cause:
-            self._indented(report.beside_cause)
+            wrote = "its last lines ({}):" if quoted else "it wrote nothing into its log ({})"
+            self.say(f"  {wrote.format(failure.log)}")
+        for line in quoted.splitlines():
+            self.line(f"      {line}")
         style = "green" if report.exit_code == 0 else "red"
         words = f"job {report.job_id} {report.state.value.replace('_', ' ')}"
         took = f"after {report.duration_s:.1f} s, exit code {report.exit_code}"
         self.say(f"{words} {took}. Logs in {folder}", style)
-
-    def _indented(self, text: str) -> None:
-        for line in text.splitlines():
-            self.line(f"      {line}")
-
-    def _last_lines(self, failure: FirstFailure) -> None:
-        if not failure.message:
-            self.say(f"  it wrote nothing into its log ({failure.log})")
-            return
-        self.say(f"  its last lines ({failure.log}):")
-        self._indented(failure.message)
 
     def summary(self, report: Report, folder: str, *, planned: bool) -> None:
         """Print the last line of a run: changes, problems and the folder."""
