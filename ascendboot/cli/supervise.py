@@ -55,7 +55,7 @@ from ascendboot.supervise.checkpoints import (
     newest,
     resume_words,
 )
-from ascendboot.supervise.core import Action, Choice, Core, Launch, OnEvent, Pick, keep_members
+from ascendboot.supervise.core import Choice, Core, Launch, OnEvent, Pick, keep_members
 from ascendboot.supervise.policy import Fault, Limits, legal_world, why_not_legal
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
@@ -69,7 +69,7 @@ Follow: TypeAlias = Callable[[Job, NodeClocks, Path, Progress], JobReport]
 
 
 class OnNodes(Struct, kw_only=True, eq=False, dict=True):
-    """The generations of one supervised job on the nodes of a cluster."""
+    """The `Generations` of one supervised job on the nodes of a cluster."""
 
     session: Session
     job: Run
@@ -83,6 +83,8 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     _clocks: NodeClocks = field(default_factory=NodeClocks)
     _completed: JobReport | None = None
     """Of a generation that had ended with exit code 0 when a node of it could not be reached."""
+    _listings: dict[str, Listing] = field(default_factory=dict)
+    """What each node last had in its folder of checkpoints."""
 
     @property
     def shape(self) -> Parallel:
@@ -90,12 +92,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         return self.session.cluster.parallel or Parallel()
 
     def plan(self, launch: Launch) -> LaunchPlan:
-        """Check the nodes of a generation and plan it; nothing is started.
-
-        Raises:
-            NotReadyError: some nodes cannot take part.
-            LaunchError: the generation cannot start on any nodes.
-        """
+        """Check the nodes of a generation and plan it; nothing is started."""
         cluster, record = part_of(self.session.cluster, self.record, launch)
         _, lost = self._connected(launch.nodes)
         if lost:
@@ -132,11 +129,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         return record
 
     def run(self, plan: Job, progress: Progress) -> JobReport:
-        """Start a planned generation and follow it to its end; `progress` is filled.
-
-        Raises:
-            LaunchError: it was started before, and another process copies its logs.
-        """
+        """Start a planned generation and follow it to its end; `progress` is filled."""
         run, part = self.job, plan.job_id.rpartition(".")[2]
         folder = run.folder / part
         if isinstance(plan, LaunchPlan):
@@ -166,20 +159,29 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
 
     def newest_step(self, nodes: Sequence[str]) -> int | None:
         """The step of the newest complete checkpoint that these nodes have; None: none is known."""
-        found = self._checkpoints.newest(nodes) if self._checkpoints else None
+        rules = self.session.cluster.checkpoint
+        found = self._newest(rules, nodes) if rules else None
         return found.step if found else None
 
-    @cached_property
-    def _checkpoints(self) -> CheckpointSearch | None:
-        rules, session = self.session.cluster.checkpoint, self.session
-        if rules is None:
-            return None
-        return CheckpointSearch(
-            rules=rules,
-            sides=session.transports,
-            forks=session.forks,
-            say=lambda words: self.session.screen.say_once(words, "yellow"),
+    def _newest(self, rules: CheckpointRules, nodes: Sequence[str]) -> Checkpoint | None:
+        """Query the nodes; return the newest complete checkpoint that all of them can load."""
+        session, facts = self.session, {"listing": checkpoint_query(rules)}
+        answers = on_each(
+            nodes, lambda n: query(session.transports[n], facts)["listing"], forks=session.forks
         )
+        for node, answer in answers.items():
+            if isinstance(answer, Answered):
+                self._listings[node] = answer.value
+                continue
+            self._listings.pop(node, None)
+            if not isinstance(answer, UnreachableError):  # its loss is reported elsewhere
+                words = f"{node}: {answer.message}; its checkpoints are not known"
+                session.screen.say_once(words, "yellow")
+        lost = [node for node in self._listings if node not in nodes]
+        found = newest(self._listings, rules, needed=nodes, lost=lost)
+        for note in found.notes:
+            session.screen.say_once(note, "yellow")
+        return found.checkpoint
 
     @property
     def may_grow(self) -> bool:
@@ -246,10 +248,10 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
             "ASCENDBOOT_DP": str(request.placement.world_size // self.shape.model_devices),
         }
         words: tuple[str, ...] = ()
-        search = self._checkpoints
-        if search and (found := search.newest(launch.nodes)):
+        rules = self.session.cluster.checkpoint
+        if rules and (found := self._newest(rules, launch.nodes)):
             variables["ASCENDBOOT_RESUME_STEP"] = str(found.step)
-            words = resume_words(search.rules, found)
+            words = resume_words(rules, found)
             self.tell(f"generation {launch.generation}: resumes at step {found.step}: {found.path}")
         request = replace(
             request,
@@ -355,16 +357,13 @@ def run_generations(
             keep()
             warn(words)
 
-        def requested() -> Sequence[Action]:
-            return store.inbox.carry_out(core, clock(), decided)
-
         return Supervisor(
             core=core,
             generations=generations,
             interrupts=interrupts,
             clock=clock,
             keep=keep,
-            requested=requested,
+            requested=lambda: store.inbox.carry_out(core, clock(), decided),
         ).run()
 
 
@@ -409,33 +408,3 @@ def _core(
     core = Core(tuple(order), each, shape, limits, pick=pick_nodes, on_event=on_event)
     core.choice = kept
     return core
-
-
-class CheckpointSearch(Struct, kw_only=True, eq=False):
-    """The checkpoints of one job, by the rules of its inventory."""
-
-    rules: CheckpointRules
-    sides: Mapping[str, Transport]
-    """Where the ranks of each node run; nodes come and go."""
-    forks: int
-    say: Callable[[str], None]
-    """Prints a note that was not printed before."""
-    _listings: dict[str, Listing] = field(default_factory=dict)
-    """What each node last had in its folder of checkpoints."""
-
-    def newest(self, nodes: Sequence[str]) -> Checkpoint | None:
-        """Query the nodes; return the newest complete checkpoint that all of them can load."""
-        facts = {"listing": checkpoint_query(self.rules)}
-        answers = on_each(nodes, lambda n: query(self.sides[n], facts)["listing"], forks=self.forks)
-        for node, answer in answers.items():
-            if isinstance(answer, Answered):
-                self._listings[node] = answer.value
-                continue
-            self._listings.pop(node, None)
-            if not isinstance(answer, UnreachableError):  # its loss is reported elsewhere
-                self.say(f"{node}: {answer.message}; its checkpoints are not known")
-        lost = [node for node in self._listings if node not in nodes]
-        found = newest(self._listings, self.rules, needed=nodes, lost=lost)
-        for note in found.notes:
-            self.say(note)
-        return found.checkpoint
