@@ -51,8 +51,8 @@ class OutputError(AscendbootError):
 class InventoryError(AscendbootError):
     """The inventory is invalid; holds every problem as `file:line: key: what`.
 
-    The text has the first problems and shortens long ones, because a hostile file could have
-    too many.
+    The text has the first problems, and of long ones both ends with place and remedy, because a
+    hostile file could have too many.
     """
 
     exit_code = 2
@@ -60,16 +60,11 @@ class InventoryError(AscendbootError):
     def __init__(self, problems: Sequence[str]) -> None:
         more = len(problems) - _MOST_PROBLEMS
         rest = [f"and {more} more problems; correct these first"] if more > 0 else []
-        super().__init__(*map(_both_ends, problems[:_MOST_PROBLEMS]), *rest)
+        half = _LONGEST_PROBLEM // 2
+        first = problems[:_MOST_PROBLEMS]
+        shown = [p if len(p) <= 2 * half else f"{p[:half]} … {p[-half:]}" for p in first]
+        super().__init__(*shown, *rest)
         self.problems = tuple(problems)
-
-
-def _both_ends(words: str) -> str:
-    """Shorten a message in the middle: place and remedy are at its ends."""
-    if len(words) <= _LONGEST_PROBLEM:
-        return words
-    half = _LONGEST_PROBLEM // 2
-    return f"{words[:half]} … {words[-half:]}"
 
 
 class NotUnderstoodError(AscendbootError):

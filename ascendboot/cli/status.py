@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from ascendboot.cli.known_jobs import (
 )
 from ascendboot.cli.verbs import STOPPED, Call, cluster_verb
 from ascendboot.console.screen import Screen
+from ascendboot.console.streams import has_reader
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
 from ascendboot.jobs.probe import JobProbe, RankLoad, probe_jobs
 from ascendboot.jobs.stacks import read_stacks
@@ -310,7 +312,7 @@ def _watched(call: Call, first: FoundJob, every_s: float) -> FoundJob:
     view = nullcontext() if call.json else screen.live()
     with view as live, closing(_seen(first, every_s)) as seen:
         for found in seen:
-            if not found.goes_on or not (live is not None or screen.has_reader()):
+            if not found.goes_on or not (live is not None or has_reader(sys.stdout)):
                 break
             if live is not None:
                 live.show(partial(live_view, found))

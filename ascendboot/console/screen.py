@@ -126,11 +126,6 @@ class Screen(streams.Writer):
             self._said.add(text)
             self.say(text, style)
 
-    @staticmethod
-    def has_reader() -> bool:
-        """Whether standard output is no pipe whose reader is gone."""
-        return streams.has_reader(sys.stdout)
-
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """Print a phase: its title, then one line per distinct outcome, exceptions first."""
         self.rest()
