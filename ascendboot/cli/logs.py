@@ -13,16 +13,11 @@ from ascendboot.cli.known_jobs import JOB_HELP, REPORT_FILE, FoundJob, find_job,
 from ascendboot.cli.verbs import STOPPED, Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, OutputError, UnreachableError
+from ascendboot.jobs import logs as job_logs
 from ascendboot.jobs import output
 from ascendboot.jobs.follow import Reconnector
 from ascendboot.jobs.gather import LogGatherer
-from ascendboot.jobs.logs import (
-    MatchingLines,
-    chosen_pattern,
-    chosen_ranks,
-    chosen_time,
-    fetch_tails,
-)
+from ascendboot.jobs.logs import MatchingLines, fetch_tails
 from ascendboot.jobs.status import report_of
 from ascendboot.launch.plan import JobRecord, rank_log, rank_marks
 from ascendboot.model.job import JobState
@@ -70,15 +65,15 @@ def logs(
     Exit codes: 0 done, 2 no such job, rank or node, 4 a node is unreachable,
     130 after Ctrl-C.
     """
-    pattern = None if grep is None else chosen_pattern(grep)
-    from_time = None if since is None else chosen_time(since, now())
+    pattern = None if grep is None else job_logs.chosen_pattern(grep)
+    from_time = None if since is None else job_logs.chosen_time(since, now())
     last = None if tail is None else whole_number("logs: --tail", tail, at_least=1)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     with call.session("logs", call.cluster(), screen=screen) as session:
         found = find_job(session, job)
         record = found.job.record
         in_colours = Screen.shows_colours(to_stderr=call.json)
-        ranks = chosen_ranks(record, rank, node, session.cluster.groups)
+        ranks = job_logs.chosen_ranks(record, rank, node, session.cluster.groups)
         wanted = _Wanted(
             views=_views(record, ranks, pattern, in_colours=in_colours),
             since=from_time,

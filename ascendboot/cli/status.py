@@ -17,22 +17,9 @@ from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from ascendboot.cli import known_jobs
 from ascendboot.cli.common import duration
-from ascendboot.cli.known_jobs import (
-    JOB_HELP,
-    REPEATED,
-    FoundJob,
-    all_jobs,
-    find_job,
-    found_by,
-    look_at_jobs,
-    looked_again,
-    next_generation,
-    now,
-    npus_of,
-    status_with_cause,
-    with_npus,
-)
+from ascendboot.cli.known_jobs import FoundJob, now, npus_of
 from ascendboot.cli.verbs import STOPPED, Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.console.streams import has_reader
@@ -41,16 +28,9 @@ from ascendboot.jobs.probe import JobProbe, RankLoad, probe_jobs
 from ascendboot.jobs.stacks import read_stacks
 from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.launch.plan import JobRecord
+from ascendboot.model import names
 from ascendboot.model.job import JobReport, JobState, NpuUse, RankEnd, use_words
-from ascendboot.model.names import (
-    counted,
-    fold,
-    least_most,
-    local_time,
-    pace_words,
-    ranks_named,
-    span,
-)
+from ascendboot.model.names import counted, fold, least_most, local_time, ranks_named, span
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import Value, replace
 
@@ -83,7 +63,7 @@ _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?")
 @cluster_verb(
     stopped=STOPPED,
     help={
-        "job": JOB_HELP,
+        "job": known_jobs.JOB_HELP,
         "lines": "Show one row per rank, with its complete last line",
         "stacks": "Also show where the ranks are: from py-spy if available, otherwise /proc",
         "watch": "A live view until the job ends or you press q; in a pipe, one line each time",
@@ -123,9 +103,9 @@ def status(
     every_s = _interval(interval, watch=watch, once=lines or stacks)
     screen, cluster, stacks_read = call.screen, call.cluster(), None
     with call.session("status", cluster, reads=True) as session:
-        found = find_job(session, job, details=True)
-        found = _watched(call, found, every_s) if watch else with_npus(found)
-        status_now = status_with_cause(found)
+        found = known_jobs.find_job(session, job, details=True)
+        found = _watched(call, found, every_s) if watch else known_jobs.with_npus(found)
+        status_now = known_jobs.status_with_cause(found)
         if stacks and any(node.alive for node in found.status.nodes):
             stacks_read = read_stacks(
                 found.transports,
@@ -197,11 +177,11 @@ def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's n
         empty = {"exit_code": None, "started": None, "script": None, "nodes": ()}
         damaged.append({"job_id": job_id, "state": "damaged", **empty, "problem": str(error)})
 
-    known = list(islice(all_jobs(call.state, cluster, note), None if all else _LISTED))
+    known = list(islice(known_jobs.all_jobs(call.state, cluster, note), None if all else _LISTED))
     unfinished = [job for job in known if job.final is None]
     with call.session("jobs", cluster, reads=True) as session:
-        found = look_at_jobs(session, unfinished) if unfinished else []
-        states = {job.job.folder: status_with_cause(job).report for job in found}
+        found = known_jobs.look_at_jobs(session, unfinished) if unfinished else []
+        states = {job.job.folder: known_jobs.status_with_cause(job).report for job in found}
     rows = [_job(job.record, job.final or states[job.folder]) for job in known]
     rows = sorted([*rows, *damaged], key=itemgetter("job_id"), reverse=True)
     problems = {str(error) for job in found for error in job.errors.values()}
@@ -244,7 +224,7 @@ class _Looks:
         self._uses: dict[str, Mapping[int, NpuUse] | str] = {}
         self._answered = dict.fromkeys(found.looks, time.monotonic())
         self.over = threading.Event()
-        found.session.unkept |= REPEATED
+        found.session.unkept |= known_jobs.REPEATED
         for node in found.session.cluster.nodes:
             if node.name in found.looks:
                 threading.Thread(target=self._query, args=(node.name,), daemon=True).start()
@@ -260,7 +240,7 @@ class _Looks:
                 answers[name] = UnreachableError(name, f"no answer for {span(silent_s)}")
         sides = dict(first.session.transports)  # a node that returns adds its own meanwhile
         well = {n: ReadOnly(t) for n, t in sides.items() if isinstance(answers.get(n), dict)}
-        found = found_by(first.job, first.session, well, answers)
+        found = known_jobs.found_by(first.job, first.session, well, answers)
         return replace(found, status=found.status.with_npus(self._uses))
 
     def _query(self, name: str) -> None:
@@ -298,7 +278,7 @@ def _seen(found: FoundJob, every_s: float) -> Generator[FoundJob, None, None]:
     looks = _Looks(found, every_s)
     try:
         while True:
-            if (newer := next_generation(found)) is not None:
+            if (newer := known_jobs.next_generation(found)) is not None:
                 looks.over.set()
                 looks = _Looks(newer, every_s)
             yield (found := looks.found())
@@ -325,7 +305,7 @@ def _watched(call: Call, first: FoundJob, every_s: float) -> FoundJob:
                 screen.text(json.dumps(document) if call.json else _line(found))
             time.sleep(_TICK_S)
     # The answers of the other nodes are older than that of the primary.
-    return found if found.goes_on else looked_again(found, details=True)
+    return found if found.goes_on else known_jobs.looked_again(found, details=True)
 
 
 def live_view(found: FoundJob, width: int, height: int) -> list[str]:
@@ -428,7 +408,7 @@ def _numbers(nodes: Sequence[NodeStatus]) -> tuple[str, ...]:
     """Use, memory and temperature of the NPUs, and lines per second, as far as they are known."""
     uses = [use for node in nodes for use in node.npus.values()]
     paces = [pace for node in nodes if node.alive for pace in node.lines_per_s.values()]
-    return *use_words(uses), pace_words(sum(paces)) if paces else ""
+    return *use_words(uses), names.pace_words(sum(paces)) if paces else ""
 
 
 def _node_words(node: NodeStatus, ends: dict[int, RankEnd], *, counted: bool) -> str:

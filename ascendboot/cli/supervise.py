@@ -24,16 +24,8 @@ from ascendboot.jobs.progress import Progress
 from ascendboot.jobs.status import status_of, why_not_followed
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.jobs.supervisor import NotReadyError, Supervised, Supervisor
-from ascendboot.launch.plan import (
-    PLAN_FILE,
-    Job,
-    JobRecord,
-    LaunchPlan,
-    LaunchRequest,
-    generation_id,
-    read_record,
-    record_of,
-)
+from ascendboot.launch import plan as planning
+from ascendboot.launch.plan import PLAN_FILE, Job, JobRecord, LaunchPlan, LaunchRequest
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.cluster import CHIEF_PORTS, CheckpointRules, Cluster, NodeClocks, Parallel
 from ascendboot.model.job import JobReport
@@ -48,13 +40,8 @@ from ascendboot.readiness.queries import job_requirements
 from ascendboot.readiness.ready import Readiness, start_stopped_sshd
 from ascendboot.setup.record import SetupRecord
 from ascendboot.state import Run
-from ascendboot.supervise.checkpoints import (
-    Checkpoint,
-    Listing,
-    checkpoint_query,
-    newest,
-    resume_words,
-)
+from ascendboot.supervise import checkpoints
+from ascendboot.supervise.checkpoints import Checkpoint, Listing
 from ascendboot.supervise.core import Choice, Core, Launch, OnEvent, Pick, keep_members
 from ascendboot.supervise.policy import Fault, Limits, legal_world, why_not_legal
 from ascendboot.supervise.store import Store
@@ -97,7 +84,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         _, lost = self._connected(launch.nodes)
         if lost:
             raise NotReadyError({name: each.message for name, each in lost.items()}, lost)
-        job_id = generation_id(self.job.run_id, launch.generation)
+        job_id = planning.generation_id(self.job.run_id, launch.generation)
         request, ready = self.ready(cluster, record, job_id)
         self._clocks = ready.clocks
         size = request.placement.world_size
@@ -107,11 +94,11 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
 
     def running(self, generation: int) -> JobRecord | None:
         """The record of a generation that another supervisor started, if it can be followed."""
-        record = read_record(self.job.folder / f"g{generation}")
+        record = planning.read_record(self.job.folder / f"g{generation}")
         if record is None:
             return None  # it is written before anything is started
         self._clocks = record.clocks
-        ids = [generation_id(self.job.run_id, each + 1) for each in range(generation)]
+        ids = [planning.generation_id(self.job.run_id, each + 1) for each in range(generation)]
         sides, errors = self._connected(record.nodes)
         answers = probe_jobs(sides, record.job_folder.parent, ids, forks=self.session.forks)
         probes = {**answers, **errors}
@@ -134,7 +121,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         folder = run.folder / part
         if isinstance(plan, LaunchPlan):
             started = now().isoformat(timespec="milliseconds")
-            document = record_of(plan, started=started, clocks=self._clocks)
+            document = planning.record_of(plan, started=started, clocks=self._clocks)
             run.write_json(f"{part}/{PLAN_FILE}", document)
         with folder_held(folder) as may_write:
             if not may_write and isinstance(plan, JobRecord):
@@ -148,7 +135,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
 
     def stop(self, generation: int) -> Collection[str]:
         """End a generation that another supervisor started; return the nodes not verified."""
-        record = read_record(self.job.folder / f"g{generation}")
+        record = planning.read_record(self.job.folder / f"g{generation}")
         if record is None:
             return ()  # it is written before anything is started
         self.tell(f"generation {generation}: is ended on {fold(record.nodes)}")
@@ -165,7 +152,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
 
     def _newest(self, rules: CheckpointRules, nodes: Sequence[str]) -> Checkpoint | None:
         """Query the nodes; return the newest complete checkpoint that all of them can load."""
-        session, facts = self.session, {"listing": checkpoint_query(rules)}
+        session, facts = self.session, {"listing": checkpoints.checkpoint_query(rules)}
         answers = on_each(
             nodes, lambda n: query(session.transports[n], facts)["listing"], forks=session.forks
         )
@@ -178,7 +165,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
                 words = f"{node}: {answer.message}; its checkpoints are not known"
                 session.screen.say_once(words, "yellow")
         lost = [node for node in self._listings if node not in nodes]
-        found = newest(self._listings, rules, needed=nodes, lost=lost)
+        found = checkpoints.newest(self._listings, rules, needed=nodes, lost=lost)
         for note in found.notes:
             session.screen.say_once(note, "yellow")
         return found.checkpoint
@@ -251,7 +238,7 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
         rules = self.session.cluster.checkpoint
         if rules and (found := self._newest(rules, launch.nodes)):
             variables["ASCENDBOOT_RESUME_STEP"] = str(found.step)
-            words = resume_words(rules, found)
+            words = checkpoints.resume_words(rules, found)
             self.tell(f"generation {launch.generation}: resumes at step {found.step}: {found.path}")
         request = replace(
             request,

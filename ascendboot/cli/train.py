@@ -14,26 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ascendboot.checks.finding import grouped
-from ascendboot.cli.common import (
-    Outputs,
-    among,
-    before_start,
-    duration,
-    exit_with,
-    on_interrupt,
-    promises,
-    seconds,
-    whole_number,
-)
-from ascendboot.cli.known_jobs import (
-    REPORT_FILE,
-    SUPERVISE_FOLDER,
-    Figures,
-    folder_held,
-    now,
-    supervised_run,
-    supervision,
-)
+from ascendboot.cli import common, known_jobs
 from ascendboot.cli.session import Session, code_sender, setup_record_of
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -83,7 +64,7 @@ def _choice(
     ids = id_list("--devices", devices) if devices is not None else ()
     if bad := [each for each in env if "=" not in each]:
         raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
-    kind = among("--launcher", launcher, tuple(LAUNCHERS))
+    kind = common.among("--launcher", launcher, tuple(LAUNCHERS))
     words = script_arguments(sys.argv) if "--" in sys.argv else None
     return Choice(nodes, ids, kind, dict(each.split("=", 1) for each in env), words)
 
@@ -97,7 +78,7 @@ class Order(Value, kw_only=True):
     """Budgets of a supervised job; None: it is not supervised."""
     resumed: str = ""
     """The id of the supervised job to continue; empty: a new one."""
-    outputs: Outputs = field(default_factory=Outputs)
+    outputs: common.Outputs = field(default_factory=common.Outputs)
     """Where events and figures of a supervised job go."""
     hangs: HangRules = field(default_factory=HangRules)
     skipped: tuple[str, ...] = ()
@@ -228,14 +209,14 @@ def train(
     budgets = (min_nodes, max_restarts, stable_for)
     others = "--detach" if detach else "--preflight" if preflight else ""
     order = Order(
-        grace_s=seconds("--grace", grace),
+        grace_s=common.seconds("--grace", grace),
         script=_script(script),
         hangs=hang_rules(hang_timeout, on_hang, detach=detach),
         skipped=skipped_checks(skip_checks),
         choice=_choice(nodes, devices, launcher, env),
         ends_leftovers=stop_leftovers,
         supervised=supervision_limits(budgets, elastic, resume, supervise=supervise, others=others),
-        outputs=Outputs(on_event, metrics),
+        outputs=common.Outputs(on_event, metrics),
         resumed=resume or "",
         plan=plan,
         preflight=preflight,
@@ -250,14 +231,14 @@ def _run_order(call: Call, order: Order) -> None:
         raise UsageError("--fold: is for a job that is followed; leave out --detach")
     allow_open_files()
     order.outputs.check()
-    if order.supervised is None and order.outputs != Outputs():
+    if order.supervised is None and order.outputs != common.Outputs():
         raise UsageError("--on-event, --metrics: are only for supervised jobs; add --supervise")
     own_entries(Path(OWN_ENTRIES))  # an invalid file must not spoil the diagnosis at the end
     cluster = call.cluster(with_own_table=True)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
     if order.resumed:
-        job = supervised_run(call.state, order.resumed)
-        core = Core.from_json(Store(job.folder / SUPERVISE_FOLDER).read_state() or {})
+        job = known_jobs.supervised_run(call.state, order.resumed)
+        core = Core.from_json(Store(job.folder / known_jobs.SUPERVISE_FOLDER).read_state() or {})
         choice, note = continued(order.choice, core, cluster)
         order = replace(order, resumed=job.run_id, choice=choice)
         if note:
@@ -283,7 +264,7 @@ def _run_order(call: Call, order: Order) -> None:
         connect = session.connect_to_look if order.plan else session.connect
         screen.working("Reach the nodes")
         try:
-            with before_start():
+            with common.before_start():
                 _, errors = connect(cluster.nodes)
         finally:
             screen.rest()
@@ -412,9 +393,9 @@ def supervision_limits(
         )
     flag, least = ("--min-nodes", min_nodes or "1") if elastic is None else ("--elastic", elastic)
     return Limits(
-        min_nodes=whole_number(flag, least, at_least=1),
-        max_restarts=whole_number("--max-restarts", restarts or "10", at_least=0),
-        stable_for_s=duration("--stable-for", stable_for or "5m"),
+        min_nodes=common.whole_number(flag, least, at_least=1),
+        max_restarts=common.whole_number("--max-restarts", restarts or "10", at_least=0),
+        stable_for_s=common.duration("--stable-for", stable_for or "5m"),
         correlate_s=CORRELATE_S,
     )
 
@@ -432,7 +413,7 @@ def _script(word: str) -> str:
 
 def hang_rules(timeout: str | None, on_hang: str, *, detach: bool) -> HangRules:
     """Combine --hang-timeout and --on-hang, or UsageError; `timeout` is None without the flag."""
-    timeout_s = duration("--hang-timeout", _USUAL_HANG if timeout is None else timeout)
+    timeout_s = common.duration("--hang-timeout", _USUAL_HANG if timeout is None else timeout)
     if 0 < timeout_s < _LEAST_HANG_S:
         raise UsageError(
             f'--hang-timeout: "{timeout}" is less than {_LEAST_HANG_S:g} s, a usual wait of a rank'
@@ -524,7 +505,7 @@ class _Start(Value):
     whole: SetupRecord
     interrupts: Interrupts = field(default_factory=Interrupts)
 
-    @before_start()
+    @common.before_start()
     def ready(
         self, cluster: Cluster, record: SetupRecord, job_id: str
     ) -> tuple[LaunchRequest, Readiness]:
@@ -590,15 +571,15 @@ class _Start(Value):
             from ascendboot.cli.collective import pass_preflight  # noqa: PLC0415
 
             pass_preflight(session, request)
-        started = now().isoformat(timespec="milliseconds")
+        started = known_jobs.now().isoformat(timespec="milliseconds")
         run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
         if self.order.detach:
             self._detach(plan, started)
             return
-        with folder_held(run.folder):
+        with known_jobs.folder_held(run.folder):
             report = self._run(plan, ready).without(run.secrets)
             try:
-                run.write_json(REPORT_FILE, report.to_json())
+                run.write_json(known_jobs.REPORT_FILE, report.to_json())
             except OSError as error:  # does not change the exit code of the job
                 screen.error(f"could not keep the report: {error}")
             if session.problem:
@@ -629,7 +610,7 @@ class _Start(Value):
         ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
         screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
         screen.say(plan.script_words)
-        with on_interrupt(self.interrupts.press, screen, *promises("job")):
+        with common.on_interrupt(self.interrupts.press, screen, *common.promises("job")):
             try:
                 report = self.follow(plan, ready.clocks, folder, Progress())
                 has_failed = report.state in (JobState.FAILED, JobState.HUNG)
@@ -649,7 +630,7 @@ class _Start(Value):
             except UnreachableError as error:  # the job was started and continues
                 job = {"job_id": plan.job_id, "folder": str(folder)}
                 json = self.call.json
-                raise exit_with(str(error), error.exit_code, job, json=json) from error
+                raise common.exit_with(str(error), error.exit_code, job, json=json) from error
 
     def follow(self, plan: Job, clocks: NodeClocks, folder: Path, progress: Progress) -> JobReport:
         """Start a job, or follow a started one, until it ends; its logs go into `folder`."""
@@ -657,7 +638,7 @@ class _Start(Value):
         shown, coloured = Screen.raw(to_stderr=to_stderr), Screen.shows_colours(to_stderr=to_stderr)
         folded = Folded(shown, len(plan.ranks)) if self.order.fold else None
         devices = {n: [rank.device_id for rank in plan.ranks_on(n)] for n in plan.nodes}
-        figures, at_terminal = Figures(self.session, devices), sys.stderr.isatty()
+        figures, at_terminal = known_jobs.Figures(self.session, devices), sys.stderr.isatty()
         tell = partial(screen.error, style="dim") if at_terminal else lambda _words: None
 
         def sink(block: bytes) -> None:
@@ -700,7 +681,8 @@ class _Start(Value):
 
         session, screen, job = self.session, self.session.screen, self.session.run
         if self.order.resumed:
-            job = replace(supervised_run(session.state, self.order.resumed), secrets=job.secrets)
+            resumed = known_jobs.supervised_run(session.state, self.order.resumed)
+            job = replace(resumed, secrets=job.secrets)
         generations = OnNodes(
             session=session,
             job=job,
@@ -710,12 +692,12 @@ class _Start(Value):
             ready=self.ready,
             follow=self.follow,
         )
-        with on_interrupt(self.interrupts.press, screen, *promises("job")):
+        with common.on_interrupt(self.interrupts.press, screen, *common.promises("job")):
             done = run_generations(generations, limits, self.interrupts, self.order.outputs)
         screen.say(done.end.words, "green" if done.end.exit_code == 0 else "red")
         document = {} if done.report is None else done.report.to_json()
-        if (known := supervision(job.folder)) is not None:
-            for line in timeline(known.generations, now()):
+        if (known := known_jobs.supervision(job.folder)) is not None:
+            for line in timeline(known.generations, known_jobs.now()):
                 screen.say(f"  {line}")
             document["supervision"] = known.to_json()
             job.write_json("report.json", known.to_json())
