@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -79,7 +79,6 @@ def logs(
             since=from_time,
             tail=last,
             sink=output.RankOutput(Screen.raw(to_stderr=call.json)),
-            tell=screen.error,
         )
         errors, notes = _gather(found, wanted, follow=follow)
         wanted.sink.close()
@@ -108,8 +107,6 @@ class _Wanted(Value, kw_only=True):
     since: datetime | None
     tail: int | None
     sink: output.RankOutput
-    tell: Callable[[str], None]
-    """Shows a message to the operator at once."""
 
 
 def _views(
@@ -159,11 +156,12 @@ def _complete_copies(
     found: FoundJob, wanted: _Wanted, shown: Mapping[int, tuple[output.Lines, int]] | None = None
 ) -> LogGatherer:
     """Complete the copies of all logs; with `shown` follow the job to its end and print these."""
+    tell = found.session.screen.error
     known = {node.name for node in found.session.cluster.nodes} - found.transports.keys()
     goes_on = shown is not None and found.job.final is None and not found.status.is_over
     absent = {n: e for n, e in found.errors.items() if goes_on and n in known}
     for error in absent.values():
-        wanted.tell(f"{error}; going on without it, and trying again")
+        tell(f"{error}; going on without it, and trying again")
     gathering = LogGatherer(
         job=found.job.record,
         transports=dict(found.transports),
@@ -182,14 +180,14 @@ def _complete_copies(
                 follow=gathering.read,
                 on_end=lambda back: gathering.on_reconnected(back.node, back.error),
                 connect=lambda name: ReadOnly(found.session.connect_again(name)),
-                tell=wanted.tell,
+                tell=tell,
                 within_s=math.inf,
                 known=[*map(str, absent.values())],
             )
 
             def again(name: str, *, silent_s: float) -> None:
                 if silent_s:
-                    wanted.tell(f"{name}: no data for {silent_s:.0f} s; connecting again")
+                    tell(f"{name}: no data for {silent_s:.0f} s; connecting again")
                 reconnector.reconnect(name, silent_s=silent_s)
 
             gathering.follow(again)

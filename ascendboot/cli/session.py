@@ -166,11 +166,7 @@ class Session(Struct, dict=True):
         return {name: ReadOnly(host) for name, host in hosts.items()}, errors
 
     def look_at(self, nodes: Sequence[Node], ask: Callable[[Node, HostSide], T]) -> dict[str, T]:
-        """Return the results of `ask` for all nodes; it gets their host sides, read-only.
-
-        Raises:
-            AscendbootError: some nodes do not answer, or could not be queried.
-        """
+        """Return what `ask` finds on each node, read-only; AscendbootError if it cannot on one."""
         hosts, lost = self.connect_hosts_to_look(nodes)
         answers, failed = results_and_errors(
             () if lost else nodes, lambda node: ask(node, hosts[node.name]), forks=self.forks
@@ -292,11 +288,7 @@ def read_only_run(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:
 
 
 def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
-    """Return the workload side of a node; without `engine` the host side is queried for it.
-
-    Raises:
-        NodeError: the node's container cannot be entered.
-    """
+    """Return a node's workload side, with `engine` without a query; NodeError if it has none."""
     if node.container is None:
         return host
     if engine:

@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from ascendboot.checks.finding import grouped
 from ascendboot.cli import known_jobs
 from ascendboot.cli.common import duration
 from ascendboot.cli.known_jobs import FoundJob, now, npus_of
@@ -394,9 +395,7 @@ def node_rows(
     numbers: bool = True,
 ) -> list[str]:
     """One row per node; of more than `single`, equal ones share a row, smallest groups first."""
-    groups: dict[str, list[NodeStatus]] = {}
-    for node in nodes:
-        groups.setdefault(node.node if len(nodes) <= single else words(node), []).append(node)
+    groups = grouped((n.node if len(nodes) <= single else words(n), n) for n in nodes)
     rows = [
         (fold(n.node for n in group), *(_numbers(group) if numbers else ()), words(group[0]))
         for group in sorted(groups.values(), key=len)
@@ -443,11 +442,6 @@ class _Rank(Value):
         """The state of its process, if it is unusual."""
         return _STATES.get(self.load.state, "") if self.load is not None else ""
 
-    @property
-    def kind(self) -> tuple[str, str]:
-        """Equal for similar ranks: the same state, and the same line except for numbers."""
-        return self.state, _NUMBER.sub("#", self.line)
-
 
 def rank_rows(
     nodes: Iterable[NodeStatus], *, every: bool, single: int = SINGLE_ROWS, numbers: bool = True
@@ -466,10 +460,9 @@ def rank_rows(
     groups = [[rank] for rank in ranks]
     more: list[list[_Rank]] = []
     if not every and len(ranks) > single:
-        by_kind: dict[tuple[str, str], list[_Rank]] = {}
-        for each in ranks:
-            by_kind.setdefault(each.kind, []).append(each)
-        groups = sorted(by_kind.values(), key=lambda group: (len(group), group[0].rank))
+        # Similar ranks have the same state, and the same line except for numbers.
+        similar = grouped(((r.state, _NUMBER.sub("#", r.line)), r) for r in ranks)
+        groups = sorted(similar.values(), key=lambda group: (len(group), group[0].rank))
         groups, more = groups[:_SHOWN_GROUPS], groups[_SHOWN_GROUPS:]
     cells = [_cells(group, whole=every) for group in groups]
     rows = _aligned(cells if numbers else [(name, line) for name, *_, line in cells])
