@@ -99,11 +99,10 @@ class Session(Struct, dict=True):
         *,
         accept_new: bool,
         forks: int,
-        screen: Screen | None = None,
+        screen: Screen,
     ) -> Iterator[Session]:
         """Open a session that closes its connections at the end, and reports long waits."""
         host_keys = HostKeys(state.known_hosts(cluster.name), accept_new=accept_new)
-        screen = screen or Screen(json_mode=True)
         session = cls(cluster, state, run, forks, host_keys, screen)
         handler = _RunLog(run)
         logger = logging.getLogger("ascendboot")

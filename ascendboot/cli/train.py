@@ -45,7 +45,6 @@ from ascendboot.supervise.core import Choice, Core
 from ascendboot.supervise.history import timeline
 from ascendboot.supervise.policy import Limits
 from ascendboot.supervise.store import Store
-from ascendboot.transport.api import Transport
 from ascendboot.transport.guard import ReadOnly
 from ascendboot.value import Value, field, replace
 
@@ -453,16 +452,9 @@ def _ends_leftovers(ready: Readiness, order: Order, screen: Screen, run_id: str)
     return screen.agrees("End them and start the job?")
 
 
-def free_nodes(
-    ready: Readiness,
-    transports: Mapping[str, Transport],
-    order: Order,
-    screen: Screen,
-    *,
-    run_id: str = "",
-    forks: int,
-) -> None:
+def free_nodes(ready: Readiness, order: Order, session: Session, run_id: str) -> None:
     """Print warnings, and end leftovers of earlier jobs; LaunchError if the job cannot start."""
+    screen = session.screen
     for note in (*order.notes, *(f"warning: {warning}" for warning in ready.warnings)):
         screen.say_once(note, "yellow")
     if ready.problems:
@@ -473,11 +465,11 @@ def free_nodes(
     problems: list[str] = []
     for leftover in ready.leftovers:
         answers = terminate_processes(
-            {node: transports[node] for node in leftover.pids},
+            {node: session.transports[node] for node in leftover.pids},
             leftover.folder,
             linger_s=0.0,
             grace_s=order.grace_s,
-            forks=forks,
+            forks=session.forks,
         )
         for node, answer in answers.items():
             if isinstance(answer, NodeError):
@@ -531,9 +523,7 @@ class _Start(Value):
         )
         if order.supervised is not None and not order.plan and found.unready:
             raise NotReadyError(found.unready, found.lost)
-        free_nodes(
-            found, session.transports, order, session.screen, run_id=run_id, forks=session.forks
-        )
+        free_nodes(found, order, session, run_id)
         request = job_request(
             cluster,
             record,

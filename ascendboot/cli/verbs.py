@@ -135,13 +135,9 @@ class Call(Value, dict=True):
         self._check_lab(cluster)
         create = read_only_run if reads else State.new_run
         run = create(self.state, verb, hidden=cluster.secrets)
+        screen, forks = screen or self.screen, self.forks
         return Session.opened(
-            cluster,
-            self.state,
-            run,
-            accept_new=accept_new,
-            forks=self.forks,
-            screen=screen or self.screen,
+            cluster, self.state, run, accept_new=accept_new, forks=forks, screen=screen
         )
 
     def _check_lab(self, cluster: Cluster) -> None:

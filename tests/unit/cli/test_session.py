@@ -31,7 +31,8 @@ def run(tmp_path: Path) -> Run:
 
 def opened(run: Run) -> AbstractContextManager[Session]:
     state = State(run.folder.parents[1])
-    return Session.opened(TWO, state, run, accept_new=False, forks=2)
+    screen = Screen(json_mode=True)
+    return Session.opened(TWO, state, run, accept_new=False, forks=2, screen=screen)
 
 
 def test_a_question_waits_until_the_spinner_is_gone(

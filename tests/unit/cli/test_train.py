@@ -63,7 +63,9 @@ def freed(order: Order, there: FakeTransport, *problems: str, screen: Screen | N
         clocks=NodeClocks(),
         image={},
     )
-    free_nodes(ready, {"lab-2": there}, order, screen or Screen(json_mode=True), forks=2)
+    screen = screen or Screen(json_mode=True)
+    session = SimpleNamespace(transports={"lab-2": there}, screen=screen, forks=2)
+    free_nodes(ready, order, cast("Session", session), "")
 
 
 STOPPED = "Stopped: the job was not started; nothing was written."

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.cli.session import Session
+from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError
 from ascendboot.facts.node_facts import launcher_queries
 from ascendboot.model.job import CauseKind, FirstFailure, JobState
@@ -136,7 +137,8 @@ def _keep_all(state: State, run: Run, key: str) -> None:
     """All ways in which a session keeps something, or says how it ended."""
     command = Command(argv=("env",), purpose="look", effect=Effect.READ)
     result = Answer(f"A={key}\n", "secret two").to(command)
-    with Session.opened(CLUSTER, state, run, accept_new=False, forks=1) as session:
+    screen = Screen(json_mode=True)
+    with Session.opened(CLUSTER, state, run, accept_new=False, forks=1, screen=screen) as session:
         session.keep(result)
         logging.getLogger("ascendboot.test").warning("%r and %s", key, json.dumps(key))
         run.write_json("report.json", {"a": [key, {"b": "secret3"}], "n": 4})
