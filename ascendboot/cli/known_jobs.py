@@ -38,16 +38,14 @@ JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwi
 REPORT_FILE = "job.json"
 SUPERVISE_FOLDER = "supervise"
 """Of a supervised job, in the folder of its run."""
-REPEATED = frozenset(
-    {
-        "look for jobs",
-        "query the state of the devices",
-        "read the clock",
-        "list the checkpoints",
-        "look at what the job needs",
-        "look at the devices",
-    }
-)
+REPEATED = {
+    "look for jobs",
+    "query the state of the devices",
+    "read the clock",
+    "list the checkpoints",
+    "look at what the job needs",
+    "look at the devices",
+}
 """Purposes of the commands that watch a job."""
 _SAMPLE_S = 30.0
 _KEYS: tuple[Callable[[NpuUse], int], ...] = (
@@ -185,14 +183,9 @@ class Figures:
         self._lines, self._began = 0, time.monotonic()
         self._extremes: dict[str, list[NpuUse]] = {}
 
-    def counted(self, sink: Callable[[bytes], None]) -> Callable[[bytes], None]:
-        """Count the lines that go to a sink."""
-
-        def take(block: bytes) -> None:
-            self._lines += block.count(b"\n")
-            sink(block)
-
-        return take
+    def count(self, block: bytes) -> None:
+        """Count the lines of a block."""
+        self._lines += block.count(b"\n")
 
     @contextmanager
     def sampled(self, tell: Callable[[str], None], every_s: float = _SAMPLE_S) -> Iterator[None]:

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -218,10 +218,7 @@ def _files(folders: Mapping[str, Path], known: Known) -> list[tuple[str, Path]]:
 
 
 def packed(
-    name: str,
-    own: Mapping[str, bytes],
-    files: Iterable[tuple[str, Path]],
-    change: Callable[[str], str],
+    name: str, own: Mapping[str, bytes], files: list[tuple[str, Path]], change: Callable[[str], str]
 ) -> tuple[bytes, list[dict[str, str]]]:
     """Pack our own files as they are and others masked and cut; return what was left out, too."""
     buffer, left_out = io.BytesIO(), list[dict[str, str]]()

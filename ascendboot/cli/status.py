@@ -13,7 +13,6 @@ from contextlib import closing, nullcontext
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -184,7 +183,7 @@ def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's n
         found = known_jobs.look_at_jobs(session, unfinished) if unfinished else []
         states = {job.job.folder: known_jobs.status_with_cause(job).report for job in found}
     rows = [_job(job.record, job.final or states[job.folder]) for job in known]
-    rows = sorted([*rows, *damaged], key=itemgetter("job_id"), reverse=True)
+    rows = sorted([*rows, *damaged], key=lambda row: row["job_id"], reverse=True)
     problems = {str(error) for job in found for error in job.errors.values()}
     for problem in sorted(problems):
         call.screen.error(problem)

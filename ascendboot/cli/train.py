@@ -633,6 +633,7 @@ class _Start(Value):
 
         def sink(block: bytes) -> None:
             screen.rest()  # the line about the start would be in the way
+            figures.count(block)
             (folded or shown)(block)
 
         def on_start(up: int) -> None:
@@ -646,7 +647,7 @@ class _Start(Value):
             plan=plan,
             transports=self.session.transports,
             folder=folder,
-            sink=figures.counted(sink),
+            sink=sink,
             prefix=by_node(plan.nodes) if coloured and not folded else plain,
             interrupts=self.interrupts,
             clocks=clocks,

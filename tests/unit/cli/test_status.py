@@ -278,8 +278,7 @@ def test_a_followed_job_tells_its_figures_seldom_and_notes_them(tmp_path: Path) 
     host = FakeTransport("a", rules=[here])
     session = SimpleNamespace(hosts={"a": host}, forks=1, unkept=frozenset())
     figures = Figures(session, {"a": [1], "gone": [0]})  # type: ignore[arg-type]  # what it needs
-    sunk = list[bytes]()
-    figures.counted(sunk.append)(b"one\ntwo\n")
+    figures.count(b"one\ntwo\n")
     with figures.sampled(told.append, every_s=0.2):
         assert session.unkept == REPEATED >= {command.purpose for command in host.commands}
         while len(told) < 2:
@@ -302,7 +301,6 @@ def test_a_followed_job_tells_its_figures_seldom_and_notes_them(tmp_path: Path) 
         ),
     ]:
         assert figures._words({**like, **more}).startswith(words)
-    assert sunk == [b"one\ntwo\n"]
     assert {"query the state of the devices", "read the clock"} == {
         c.purpose for c in host.commands
     }
