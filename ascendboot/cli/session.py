@@ -110,8 +110,15 @@ class Session(Struct, dict=True):
         logger.propagate = False
         logger.addHandler(handler)
         over = threading.Event()
-        arguments = (session.waits, screen, over)
-        threading.Thread(target=_report_waits, args=arguments, name="waits", daemon=True).start()
+
+        def report_waits() -> None:
+            """Print which nodes make no progress, and the purpose of their commands."""
+            while not over.wait(1.0):
+                for (purpose, advice), nodes in session.waits.late().items():
+                    words = f"no progress for {REPORT_AFTER_S:g} s; {advice}"
+                    screen.say(f"{fold(nodes)}: still waiting to {purpose}: {words}", "yellow")
+
+        threading.Thread(target=report_waits, name="waits", daemon=True).start()
         was_refused = False
         try:
             yield session
@@ -259,17 +266,6 @@ class Session(Struct, dict=True):
             if not self.problem:
                 self.problem = f"could not keep every command in the run's folder: {error}"
                 _LOG.warning("%s", self.problem)
-
-
-def _report_waits(waits: Waits, screen: Screen, over: threading.Event) -> None:
-    """Print which nodes make no progress, and the purpose of their commands."""
-    while not over.wait(1.0):
-        for (purpose, advice), nodes in waits.late().items():
-            screen.say(
-                f"{fold(nodes)}: still waiting to {purpose}: no progress for {REPORT_AFTER_S:g} s; "
-                f"{advice}",
-                "yellow",
-            )
 
 
 def read_only_run(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:
