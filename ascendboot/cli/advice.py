@@ -45,11 +45,7 @@ class Hint(Value, kw_only=True, forbid_unknown_fields=True):
 
 
 def advice_on(session: Session) -> list[dict[str, str]]:
-    """The hints for the last job; before the first, for the scripts directly in `code.path`.
-
-    Raises:
-        AscendbootError: the primary or a record here could not be read.
-    """
+    """The hints for the last job; before the first, for the scripts directly in `code.path`."""
     cluster, primary = session.cluster, session.cluster.primary
     path, here, log, cores = cluster.code_path or "", Path(), dict[str, str](), ""
     with suppress(UsageError):  # no job was started from here

@@ -407,11 +407,7 @@ def _send(
 def _receive(
     side: SshTransport, command: Command, place: Path, part: Path, moved: Callable[[int], None]
 ) -> str:
-    """Fetch a file or folder of a node as a tar, first into a new folder; returns words about it.
-
-    Raises:
-        NodeError: it could not be fetched; what was there before stays.
-    """
+    """Fetch a file or folder as a tar, or keep what was there before; returns words about it."""
     part.mkdir()
     with side.pipe(command, moved) as pipe:
         try:
@@ -470,9 +466,7 @@ def unpack(source: IO[bytes], name: str, into: Path) -> str:
     """Unpack a tar with the file or folder `name` into an empty folder; returns words about it.
 
     Nodes are not trusted: names stay below the folder, links are made last and lead nowhere else.
-
-    Raises:
-        _TAR_ERRORS: it is no such tar, or there is no room for it.
+    One of _TAR_ERRORS if it is no such tar, or there is no room for it.
     """
     files, size, left_out, links = 0, 0, 0, list[tuple[Path, str]]()
     bounded = _Bounded(source)

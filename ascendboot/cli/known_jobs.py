@@ -275,11 +275,7 @@ def recorded(*takers: OnEvent, secrets: Sequence[str] = ()) -> OnEvent:
 
 
 def supervision(folder: Path) -> Supervision | None:
-    """Return what is known of a supervised job from the folder of its run; None: it is none.
-
-    Raises:
-        AscendbootError: a file of it could not be read.
-    """
+    """Return what the folder of a run has of a supervised job, if any; AscendbootError if bad."""
     store = Store(folder / SUPERVISE_FOLDER)
     state = store.read_state()
     if state is None:

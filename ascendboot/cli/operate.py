@@ -155,12 +155,7 @@ class Ask(Value):
     pause: Callable[[float], None] = time.sleep
 
     def __call__(self, request: Request) -> Answer:
-        """Return what was decided.
-
-        Raises:
-            UsageError: there is no such node or size, or the job has ended.
-            AscendbootError: `train` does not answer.
-        """
+        """Return what was decided; UsageError if that is impossible, AscendbootError if unknown."""
         try:
             with self.store.writing(now().isoformat(timespec="seconds")) as writer:
                 return self._changed(writer, request)

@@ -455,13 +455,11 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     names = [word.partition(".")[0] for word in words]
     names = names[1:] if names[:1] == ["help"] else names
     wanted = PLACES.keys() & set(names) if names and names[0] in PLACES else PLACES.keys()
-    collection = Collection()
+    found = []
     for name in (name for name in PLACES if name in wanted):
         module, _, inside = PLACES[name].partition(".")
-        found = getattr(import_module(f"ascendboot.cli.{module}"), inside or name)
-        add = collection.add_collection if isinstance(found, Collection) else collection.add_task
-        add(found)
-    return collection
+        found.append(getattr(import_module(f"ascendboot.cli.{module}"), inside or name))
+    return Collection(*found)
 
 
 def main() -> None:

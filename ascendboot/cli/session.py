@@ -45,12 +45,7 @@ _MOST_KEPT = 1 << 16
 def code_sender(
     cluster: Cluster, interrupted: threading.Event, *, deletes: bool = False
 ) -> CodeSender | None:
-    """Return the sender of the training code; None if the inventory states no source.
-
-    Raises:
-        InventoryError: the code cannot be read or sent.
-        UsageError: --delete-code without a source.
-    """
+    """Return the sender of the training code, if any; InventoryError if it cannot be read."""
     source = read_source(cluster)
     if source is None and deletes:
         raise UsageError(

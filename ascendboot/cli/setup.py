@@ -358,12 +358,9 @@ def _only(cluster: Cluster, nodes: str | None) -> Collection[str]:
 
 
 def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:
-    """Return nodes that were set up from here and removed from the inventory.
+    """Return nodes that were set up from here and removed from the inventory, not only renamed.
 
-    A renamed node does not count as removed.
-
-    Raises:
-        UsageError: it has the name of another cluster, so it would get its keys and records.
+    UsageError if it has the name of another cluster, and so would get its keys and records.
     """
     names = {node.name for node in cluster.nodes}
     places = {(node.address, node.ssh.port) for node in cluster.nodes}

@@ -315,9 +315,7 @@ def run_generations(
 ) -> Supervised:
     """Run a job in generations until it has ended, and keep its state in the folder of the run.
 
-    Raises:
-        LaunchError: no generation of it can ever start.
-        UsageError: it cannot be continued.
+    LaunchError if no generation of it can ever start, UsageError if it cannot be continued.
     """
     job, warn = generations.job, generations.tell
     store = Store(job.folder / SUPERVISE_FOLDER)

@@ -503,9 +503,7 @@ class _Start(Value):
     ) -> tuple[LaunchRequest, Readiness]:
         """Check that a job can start on the nodes of `cluster`, end leftovers, and describe it.
 
-        Raises:
-            LaunchError: the job cannot start; a NotReadyError if it is supervised and other nodes
-                could take it.
+        LaunchError if it cannot; a NotReadyError if it is supervised and other nodes could take it.
         """
         order, session = self.order, self.session
         transports = {node.name: session.transports[node.name] for node in cluster.nodes}

@@ -161,8 +161,7 @@ class Call(Value, dict=True):
     def end(self, code: int, document: Mapping[str, object], lines: Iterable[str] = ()) -> None:
         """End the verb: print the document with --json, otherwise these lines.
 
-        Raises:
-            Exit: the code is not 0, or the output could not be written and the code would be 0.
+        Exit if the code is not 0, or would be 0 although the output could not be written.
         """
         try:
             if self.json:
