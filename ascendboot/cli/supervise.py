@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -42,7 +42,7 @@ from ascendboot.setup.record import SetupRecord
 from ascendboot.state import Run
 from ascendboot.supervise import checkpoints
 from ascendboot.supervise.checkpoints import Checkpoint, Listing
-from ascendboot.supervise.core import Choice, Core, Launch, OnEvent, Pick, keep_members
+from ascendboot.supervise.core import Choice, Core, Launch, OnEvent, keep_members
 from ascendboot.supervise.policy import Fault, Limits, legal_world, why_not_legal
 from ascendboot.supervise.store import Store
 from ascendboot.transport.api import Command, Effect, FileWrite, Sides, Transport
@@ -291,23 +291,19 @@ def table_of_setup(record: SetupRecord, sides: Mapping[str, Transport]) -> str:
     raise LaunchError("no node has the rank table as setup wrote it; run setup")
 
 
-def chooser(cluster: Cluster) -> Pick:
+def choose(
+    cluster: Cluster, candidates: Sequence[str], count: int, keep: Sequence[str]
+) -> tuple[str, ...]:
     """Choose a node that can start jobs first, and the others on few leaf switches if known."""
-    heads = [node.name for node in cluster.heads]
-    leaves = cluster.leaves if cluster.follows_leaves else {}
-
-    def choose(candidates: Sequence[str], count: int, keep: Sequence[str]) -> tuple[str, ...]:
-        head = next((name for name in heads if name in candidates), None)
-        if head is None:
-            return ()
-        wanted = list(dict.fromkeys((head, *(n for n in candidates if n in keep))))[:count]
-        if leaves:
-            chosen = pick({name: leaves[name] for name in candidates}, count, keep=wanted)
-        else:
-            chosen = keep_members(candidates, count, wanted)
-        return (head, *(name for name in chosen if name != head))
-
-    return choose
+    head = next((node.name for node in cluster.heads if node.name in candidates), None)
+    if head is None:
+        return ()
+    wanted = list(dict.fromkeys((head, *(n for n in candidates if n in keep))))[:count]
+    if cluster.follows_leaves and (leaves := cluster.leaves):
+        chosen = pick({name: leaves[name] for name in candidates}, count, keep=wanted)
+    else:
+        chosen = keep_members(candidates, count, wanted)
+    return (head, *(name for name in chosen if name != head))
 
 
 def run_generations(
@@ -360,7 +356,7 @@ def _core(
     known = {node.name for node in cluster.nodes}
     devices = Counter(name for name, *_ in record.slots if name in known)
     order = list(devices)
-    pick_nodes, words = chooser(cluster), generations.choice.arguments or ()
+    pick_nodes, words = partial(choose, cluster), generations.choice.arguments or ()
     is_open = masked_json(words, generations.job.secrets) == [*words]
     kept = replace(generations.choice, arguments=words if is_open else None)
     if before is not None:

@@ -46,9 +46,13 @@ def show(call: Call, *, lldp: bool = False) -> None:
     Exit codes: 0 shown, 1 a query failed, 2 invalid inventory, 4 a node is
     unreachable.
     """
-    stated = call.cluster(with_own_table=True)
-    reads = lldp or stated.reads_leaves
-    cluster, facts = _with_lldp(call, stated) if reads else (stated, {})
+    stated = cluster = call.cluster(with_own_table=True)
+    asked = [node for node in stated.nodes if node.leaf is None]
+    facts: Mapping[str, NodeFacts] = {}
+    if asked and (lldp or stated.reads_leaves):
+        with call.session("topology-show", stated, reads=True) as session:
+            facts = session.look_at(asked, _facts_of)
+        cluster = replace(stated, reads_leaves=True).with_leaves(leaves_by_lldp(stated, facts))
     warnings = [each.message for each in in_order(leaf_rules(cluster, facts))]
     if call.json:
         call.end(0, _document(cluster, warnings))
@@ -62,18 +66,8 @@ def show(call: Call, *, lldp: bool = False) -> None:
         call.screen.say(_USE_LLDP)
 
 
-def _with_lldp(call: Call, cluster: Cluster) -> tuple[Cluster, Mapping[str, NodeFacts]]:
-    """Return the cluster with leaves by LLDP where none is stated, and the answers of its nodes."""
-    asked = [node for node in cluster.nodes if node.leaf is None]
-    if not asked:
-        return cluster, {}
-
-    def of_node(node: Node, host: HostSide) -> NodeFacts:
-        return NodeFacts.from_answers(node.name, query(host, npu_queries(node, with_lldp=True)))
-
-    with call.session("topology-show", cluster, reads=True) as session:
-        facts = session.look_at(asked, of_node)
-    return replace(cluster, reads_leaves=True).with_leaves(leaves_by_lldp(cluster, facts)), facts
+def _facts_of(node: Node, host: HostSide) -> NodeFacts:
+    return NodeFacts.from_answers(node.name, query(host, npu_queries(node, with_lldp=True)))
 
 
 def _columns(cluster: Cluster) -> dict[str, tuple[str, ...]]:
