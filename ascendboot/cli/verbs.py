@@ -170,7 +170,8 @@ class Call(Value, dict=True):
             raise Exit(str(error), code=code or error.exit_code) from error
         for line in () if self.json else lines:
             self.screen.say(line)
-        if code := code or (OutputError.exit_code if self.screen.lost_answer else 0):
+        is_lost = self.screen.lost and not self.json  # with --json the result is the document
+        if code := code or (OutputError.exit_code if is_lost else 0):
             raise Exit(code=code)
 
 

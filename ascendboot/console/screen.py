@@ -115,11 +115,6 @@ class Screen(streams.Writer):
         self._names = 0
         """How wide the column of nodes is; it only grows, so that phases are aligned."""
 
-    @property
-    def lost_answer(self) -> bool:
-        """Whether lines of the result were lost; with --json the result is the document."""
-        return self.lost and not self.json_mode
-
     def say_once(self, text: str, style: str = "") -> None:
         """Print a note, unless the same one was printed before."""
         if text not in self._said:
