@@ -73,11 +73,6 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     _listings: dict[str, Listing] = field(default_factory=dict)
     """What each node last had in its folder of checkpoints."""
 
-    @property
-    def shape(self) -> Parallel:
-        """How the job divides its model and its batch."""
-        return self.session.cluster.parallel or Parallel()
-
     def plan(self, launch: Launch) -> LaunchPlan:
         """Check the nodes of a generation and plan it; nothing is started."""
         cluster, record = part_of(self.session.cluster, self.record, launch)
@@ -230,9 +225,10 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
 
     def _own_resources(self, request: LaunchRequest, launch: Launch) -> LaunchRequest:
         """Add the variables of a generation and, unless it has all ranks, its own rank table."""
+        shape = self.session.cluster.parallel or Parallel()
         variables = {
             "ASCENDBOOT_GENERATION": str(launch.generation),
-            "ASCENDBOOT_DP": str(request.placement.world_size // self.shape.model_devices),
+            "ASCENDBOOT_DP": str(request.placement.world_size // shape.model_devices),
         }
         words: tuple[str, ...] = ()
         rules = self.session.cluster.checkpoint
@@ -382,7 +378,7 @@ def _core(
         generations.tell(
             "only as many ranks as wrote a checkpoint can load it: all nodes are needed"
         )
-    shape, each = generations.shape, counts[0][0]
+    shape, each = cluster.parallel or Parallel(), counts[0][0]
     if legal_world(shape, len(order), each, at_least=limits.min_nodes) is None:
         why = why_not_legal(shape, len(order), each, limits.min_nodes)
         raise LaunchError(f"{cannot}: {why}; or state a smaller --min-nodes")
