@@ -128,6 +128,7 @@ def _known(
     applied: SetupRecord | None = None
     with suppress(AscendbootError):  # of another version, or damaged: the rest is worth a report
         applied = setup_record_of(state, cluster)
+    asked = cluster.nodes if results_of else ()
     known = Known(
         run_id=found.record.job_id if found else results_of,
         made=now().isoformat(timespec="seconds"),
@@ -138,7 +139,7 @@ def _known(
         verdict=verdict,
         results=results,
         results_of=results_of,
-        outputs=_outputs(folders["check"], cluster) if results_of else {},
+        outputs={node.name: _outputs(folders["check"] / node.name) for node in asked},
         supervised=supervision(folder.parent) if found else None,
         files={str(path.relative_to(folder)): path.stat().st_size for path in _below(folder)},
     )
@@ -170,13 +171,8 @@ def _step_result(document: dict[str, Any]) -> StepResult:
     return from_json({**document, "diff": "", "cause": cause}, StepResult)
 
 
-def _outputs(folder: Path, cluster: Cluster) -> dict[str, tuple[str, ...]]:
-    return {
-        node.name: tuple(
-            path.read_text(errors="replace") for path in sorted((folder / node.name).glob("*.txt"))
-        )
-        for node in cluster.nodes
-    }
+def _outputs(folder: Path) -> list[str]:
+    return [path.read_text(errors="replace") for path in sorted(folder.glob("*.txt"))]
 
 
 def _refuse_other(path: Path, *, force: bool) -> None:
