@@ -164,13 +164,9 @@ def will_end(plan: Job, event: events.Event, progress: Progress) -> bool:
 
     It does once the job is being ended, a rank failed, or all ranks have ended.
     """
-    match event:
-        case events.StopRequested() | events.EndingBegan() | events.RankEndingBegan():
-            return True
-        case events.RankEnded(exit_code=code):
-            return bool(code) or len(progress.ended) == len(plan.ranks)
-        case _:
-            return False
+    if isinstance(event, events.RankEnded):
+        return bool(event.exit_code) or len(progress.ended) == len(plan.ranks)
+    return isinstance(event, events.StopRequested | events.EndingBegan | events.RankEndingBegan)
 
 
 _KILLED = (
