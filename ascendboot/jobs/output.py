@@ -284,15 +284,6 @@ def _folded_label(labels: tuple[bytes, ...]) -> bytes:
 # offsets, so the size of a copy is always the offset of the next byte.
 
 
-def dropped_range(size: int, limit: int) -> tuple[int, int]:
-    """Return the range that is dropped from a log of this size once it uses more than `limit`.
-
-    A quarter of the limit stays at the beginning, half of it at the end. File systems only free
-    whole blocks, so the range is aligned to MiB.
-    """
-    return limit // 4 // _MIB * _MIB, (size - limit // 2) // _MIB * _MIB
-
-
 def drop(path: Path, start: int, end: int) -> bool:
     """Free the disk space of these bytes; False if the file system cannot."""
     offset = ("--offset", str(start), "--length", str(end - start))
@@ -363,7 +354,10 @@ class LogCopy:
         except OSError as error:
             self._lose(error)
             return
-        start, end = dropped_range(self.size, self.limit)
+        # A quarter of the limit stays at the beginning, half of it at the end. File systems only
+        # free whole blocks, so the range is aligned to MiB.
+        start = self.limit // 4 // _MIB * _MIB
+        end = (self.size - self.limit // 2) // _MIB * _MIB
         if self.limit and self.size - max(0, self._dropped_to - start) > self.limit:
             drop(self.path, max(start, self._dropped_to), end)
             self._dropped_to = end
