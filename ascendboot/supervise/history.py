@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import ceil
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, get_args
 
 from ascendboot.model.names import counted, fold, local_time, span
 from ascendboot.supervise.core import ENDED, Core, State
@@ -175,19 +175,6 @@ def _seconds(time: str, now: datetime) -> float:
     return datetime.fromisoformat(time).timestamp() if time else now.timestamp()
 
 
-_METRICS: Final = {
-    "state": ("gauge", "1 for what supervision does now, 0 for all other states."),
-    "generation": ("gauge", "The number of the last start of the job."),
-    "members": ("gauge", "Nodes of the last start."),
-    "nodes": ("gauge", "Nodes of the cluster by their status."),
-    "restarts_total": ("counter", "Further starts, by what ended the start before."),
-    "checkpoint_step": ("gauge", "The step of the newest complete checkpoint."),
-    "last_event_timestamp_seconds": ("gauge", "When the last event was seen."),
-    "heartbeat_timestamp_seconds": ("gauge", "When train wrote these figures."),
-}
-"""Type and help of each metric; all names begin with `ascendboot_job_`."""
-_Values: TypeAlias = tuple[str, Mapping[str, float]]
-"""The name of a label, and values by its value; without a label both are empty."""
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -200,25 +187,27 @@ def metrics_text(
     """
     statuses = Counter(node.status for node in core.nodes.values())
     restarts = Counter(each.kind for each in found[:-1])
-    values: dict[str, _Values] = {
-        "state": ("state", {each.value.lower(): float(each is core.state) for each in State}),
-        "generation": ("", {"": core.generation}),
-        "members": ("", {"": len(core.members)}),
-        "nodes": ("status", {status: statuses[status] for status in get_args(Status)}),
-        "restarts_total": ("cause", {kind.value: restarts[kind.value] for kind in FaultKind}),
-        "checkpoint_step": ("", {} if core.step is None else {"": core.step}),
-        "last_event_timestamp_seconds": ("", {"": last_event}),
-        "heartbeat_timestamp_seconds": ("", {"": now}),
-    }
-    return "".join(_lines(job, name, *values[name]) for name in _METRICS)
-
-
-def _lines(job: str, metric: str, label: str, values: Mapping[str, float]) -> str:
-    kind, words = _METRICS[metric]
-    name = f"ascendboot_job_{metric}"
-    lines = [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
-    for key, value in values.items():
-        labels = {"job": job, **({label: key} if label else {})}
-        shown = ",".join(f'{k}="{v.translate(_ESCAPES)}"' for k, v in labels.items())
-        lines.append(f"{name}{{{shown}}} {value:.15g}")
-    return "".join(f"{line}\n" for line in lines) if values else ""
+    by_state = {each.value.lower(): float(each is core.state) for each in State}
+    by_status = {status: statuses[status] for status in get_args(Status)}
+    by_cause = {kind.value: restarts[kind.value] for kind in FaultKind}
+    step = {} if core.step is None else {"": core.step}
+    # Name, help, label, and values by the value of the label; without a label both are empty.
+    metrics: tuple[tuple[str, str, str, Mapping[str, float]], ...] = (
+        ("state", "1 for what supervision does now, 0 for all other states.", "state", by_state),
+        ("generation", "The number of the last start of the job.", "", {"": core.generation}),
+        ("members", "Nodes of the last start.", "", {"": len(core.members)}),
+        ("nodes", "Nodes of the cluster by their status.", "status", by_status),
+        ("restarts_total", "Further starts, by what ended the start before.", "cause", by_cause),
+        ("checkpoint_step", "The step of the newest complete checkpoint.", "", step),
+        ("last_event_timestamp_seconds", "When the last event was seen.", "", {"": last_event}),
+        ("heartbeat_timestamp_seconds", "When train wrote these figures.", "", {"": now}),
+    )
+    lines = []
+    for metric, words, label, values in metrics:
+        name, kind = f"ascendboot_job_{metric}", "counter" if "total" in metric else "gauge"
+        lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"] if values else []
+        for key, value in values.items():
+            labels = {"job": job, **({label: key} if label else {})}
+            shown = ",".join(f'{k}="{v.translate(_ESCAPES)}"' for k, v in labels.items())
+            lines.append(f"{name}{{{shown}}} {value:.15g}")
+    return "".join(f"{line}\n" for line in lines)
