@@ -273,12 +273,10 @@ def _reason(
         return "no other rank logged an error of its own; the time of this error is unknown", ""
     if blame is _Blame.KILLED:
         return "all others only lost a peer; this rank was killed and logged no error", ""
+    why, unsure = "no other rank failed on its own", ""
     if head.is_killed_unseen:
         why = "the launcher reported its death; the wrapper that records its end died with it"
-        unsure = ""
-    elif second is None:
-        why, unsure = "no other rank failed on its own", ""
-    else:
+    elif second is not None:
         why, unsure = _lead(head, second, uncertainty_s)
     if len(same) > 1:
         why = "they failed in the same way, and no other rank failed before them"
@@ -508,12 +506,10 @@ def _circles(reports: Mapping[int, Sequence[int]]) -> frozenset[int]:
 
 def _report_of(missed: MissingRanks, ranks: Iterable[RankEvidence]) -> RankError | None:
     """Return the first error about the missing ranks; one that names them comes first."""
-    far = float("inf")
-    peers = [
-        (missed.ranks.isdisjoint(one.peer.missing.ranks), far if at is None else at, one.rank)
-        for one in ranks
-        if one.peer is not None
-        for at in (one.failed_at,)
-    ]
-    first = min(peers, default=None)
-    return next((one.peer for one in ranks if first and one.rank == first[2]), None)
+
+    def order(one: RankEvidence) -> tuple[bool, bool, float, int]:
+        is_other = missed.ranks.isdisjoint(one.first_error.missing.ranks)
+        return is_other, one.failed_at is None, one.failed_at or 0.0, one.rank
+
+    first = min((one for one in ranks if one.peer), key=order, default=None)
+    return first.peer if first else None
