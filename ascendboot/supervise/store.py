@@ -68,7 +68,9 @@ class Store(Value):
                     f"{self.folder}: could not be supervised: another process does that already "
                     f"({other}); wait until it has ended, or end that process"
                 )
-            self._remove_torn_line()
+            if self.events.exists():
+                # Else the next event would continue the line of a supervisor that was killed.
+                os.truncate(self.events, self.events.read_bytes().rfind(b"\n") + 1)
             yield Writer(self)
 
     def read_state(self) -> dict[str, Any] | None:
@@ -90,12 +92,6 @@ class Store(Value):
             *lines, torn = (content := file.read()).split(b"\n")
         found = [_parsed(line, f"{self.events}:{n}") for n, line in enumerate(lines, 1)]
         return found, place + len(content) - len(torn)
-
-    def _remove_torn_line(self) -> None:
-        """Else the next event would continue the line of a supervisor that was killed."""
-        if self.events.exists():
-            content = self.events.read_bytes()
-            os.truncate(self.events, content.rfind(b"\n") + 1)
 
 
 class Writer(Value):
