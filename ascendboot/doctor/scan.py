@@ -249,15 +249,12 @@ def _blocks(file: LogFile, room: int) -> Iterator[bytes]:
             if decoder is not None:
                 block = decoder.decode(block).encode()
             if is_first:
-                _note_beginning(file, block[:16384].decode(errors="replace"))
+                begun = block[:16384].decode(errors="replace").splitlines()[:_LOOKED_AT]
+                lines = [line for line in begun if line.strip()]
+                file.opening = lines[0] if lines else ""
+                times = map(file.time_in, lines)
+                file.started = next((at for at in times if at is not None), None)
             is_first = False
             yield block if b"\n" in block else block + b"\n"
         if is_gzip and left == 0 and source.read(1):
             file.problem = f"only read in part: it unpacks to more than {_RATIO} times its size"
-
-
-def _note_beginning(file: LogFile, text: str) -> None:
-    lines = [line for line in text.splitlines()[:_LOOKED_AT] if line.strip()]
-    times = map(file.time_in, lines)
-    file.opening = lines[0] if lines else ""
-    file.started = next((at for at in times if at is not None), None)

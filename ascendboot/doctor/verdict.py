@@ -167,12 +167,7 @@ class Examination:
     """The evidence in the logs of one job."""
 
     def __init__(
-        self,
-        writers: Sequence[Writer],
-        layout: Layout,
-        *,
-        uncertainty_s: float,
-        paths: Iterable[str] = (),
+        self, writers: Sequence[Writer], layout: Layout, paths: Iterable[str], uncertainty_s: float
     ) -> None:
         """`paths` are those of all files, also without an error."""
         self._uncertainty_s = uncertainty_s
@@ -468,9 +463,8 @@ def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = N
         # Processes of a job start together: how far they seem apart is how far clocks may differ.
         clocks_s = max(_LEAST_S, max(starts, default=0.0) - min(starts, default=0.0))
         clocks_s = 2 * record.clocks.uncertainty_s if record else clocks_s
-        found = Examination(members, used, uncertainty_s=clocks_s, paths=paths)
-        verdict = found.verdict()
-        if verdict is not None:
+        found = Examination(members, used, paths, uncertainty_s=clocks_s)
+        if verdict := found.verdict():
             verdicts.append(verdict)
             hints = (hint for hint in found.hints if not hint.startswith(verdict.place))
             notes += [f"a log of a node shows {hint}" for hint in hints]
