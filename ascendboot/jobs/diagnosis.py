@@ -264,10 +264,7 @@ def _alike(suspects: Sequence[RankEvidence], blames: Mapping[int, _Blame]) -> li
 def _reason(
     same: Sequence[RankEvidence], blame: _Blame, second: RankEvidence | None, uncertainty_s: float
 ) -> tuple[str, str]:
-    """Return why these ranks were chosen, and what makes it uncertain.
-
-    `second` is the next rank that failed on its own.
-    """
+    """Return why these were chosen, and what makes that uncertain; `second` is the next suspect."""
     head = same[0]
     if blame is _Blame.OWN_WHEN_ENDED:
         return "no other rank logged an error of its own; the time of this error is unknown", ""

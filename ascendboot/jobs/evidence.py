@@ -250,10 +250,7 @@ class Peers:
         return Named(tuple(sorted(ranks)), tuple(sorted(nodes)))
 
     def _at(self, parts: dict[str, str | None], writer: PlannedRank | None) -> int | None:
-        """Return the rank of a device address, or of a device id and a server.
-
-        Without a server it is that of the writer.
-        """
+        """Return the rank of a device address, or of a device id on a server (or the writer's)."""
         ip = (parts.get("ip") or "").lower()
         of_ip = self._by_ip.get(ip, set())
         if len(of_ip) == 1:

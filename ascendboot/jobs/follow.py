@@ -80,12 +80,7 @@ class Followers(Struct, eq=False):
     arrivals: dict[str, Arrivals] = field(default_factory=dict)
 
     def open(self, transports: Mapping[str, Transport]) -> None:
-        """Start to follow all nodes.
-
-        Raises:
-            OSError: a file on the control machine could not be opened.
-            NodeError: a node's stream could not be opened; close those that were.
-        """
+        """Start to follow all nodes; call `close` also after an OSError or NodeError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for node in self.plan.nodes:
             self._open_copies(node)

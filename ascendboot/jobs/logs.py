@@ -34,11 +34,7 @@ def chosen_ranks(
     nodes: str | None,
     groups: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[int, ...]:
-    """Return the ranks that both selections name; None selects all.
-
-    Raises:
-        UsageError: a selection or both together have none.
-    """
+    """Return the ranks that both selections name, UsageError if none; None selects all."""
     on = None if nodes is None else names_among("logs: --node", nodes, job.nodes, groups)
     wanted = None if ranks is None else id_list("logs: --rank", ranks)
     if unknown := [rank for rank in wanted or () if rank >= len(job.ranks)]:

@@ -421,10 +421,7 @@ def start_of_line(path: Path, at: int) -> int:
 
 
 def size_at(marks: bytes, moment: float) -> int | None:
-    """Return the size of a log at a Unix time by its node's clock; None if it is unknown.
-
-    `marks` has the node's records: lines of time, size, and the dropped range.
-    """
+    """Return the size of a log at a Unix time of its node, by its `marks`; None: unknown."""
     noted = [(float(mark[1]), int(mark[2])) for mark in _MARK.finditer(marks)]
     before = [size for at, size in noted if at <= moment]
     return None if not noted else before[-1] if before else 0

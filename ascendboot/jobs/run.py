@@ -316,10 +316,7 @@ class Following:
         self._expect_end()
 
     def _expect_end(self, *, failed: bool = False) -> None:
-        """Expect the launcher to end the job within a known time.
-
-        Once a rank failed, the ranks on all nodes are ended at once, unless the launcher does so.
-        """
+        """Expect the launcher to end soon; once a rank failed, end all ranks unless it does."""
         plan = self.plan
         self._start_by = self._tell_by = _NEVER
         spreads_failure = LAUNCHERS[plan.launcher_kind].traits.spreads_failure
@@ -331,10 +328,7 @@ class Following:
             self._end_by = time.monotonic() + ends_within_s(plan.grace_s)
 
     def _clean_up(self) -> None:
-        """End remaining processes of the job on all nodes, and wait for output that still arrives.
-
-        Its launcher has ended, or did not end in time.
-        """
+        """Once the launcher is over, or late: end what is left on all nodes, wait for output."""
         progress, nodes, lost = self.progress, self.plan.nodes, self.progress.lost
         found: dict[str, stop.Terminated | NodeError] = {
             node: UnreachableError(node, why) for node, why in lost.items()

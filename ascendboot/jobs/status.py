@@ -156,10 +156,7 @@ def why_not_followed(job: JobRecord, probes: Mapping[str, JobProbe | NodeError])
 
 
 def report_of(job: JobRecord, progress: Progress, folder: Path, now: datetime) -> JobReport:
-    """The report of a job that was started before.
-
-    It lasted until the end of its launcher where that is known, else until `now`.
-    """
+    """The report of a job that was started before; `now` counts if its end is not known."""
     at = progress.launcher_ended_at
     if at is None:
         at = max((end.at for end in progress.ended.values()), default=None)

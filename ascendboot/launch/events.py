@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.plan import Job
 from ascendboot.model.names import fold, ranks_named
-from ascendboot.value import Value, from_json, replace
+from ascendboot.value import Value, from_json
 
 log = logging.getLogger(__name__)
 
@@ -111,11 +111,6 @@ class StartOverdue(Value):
     """Node ranks of the nodes for which an ssh of the primary still waits."""
     within_s: float
     at: float
-
-    def merged_with(self, other: StartOverdue) -> StartOverdue:
-        """Add the record of another node."""
-        late = tuple(sorted({*self.late, *other.late}))
-        return replace(self, late=late, awaited=self.awaited or other.awaited)
 
 
 _RankEvent: TypeAlias = RankStarted | RankEnded | RankErrorFile | RankEndingBegan

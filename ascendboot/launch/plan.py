@@ -317,10 +317,7 @@ def generation_id(job_id: str, generation: int) -> str:
 
 
 def record_folder(runs: Path, job_id: str) -> Path | None:
-    """Return the folder of the record of a job, preflight or generation; None: no valid id.
-
-    The beginning of an id and its last part are enough.
-    """
+    """Return the folder of a record, by the beginning or end of its id; None: no valid id."""
     run_id, _, part = job_id.rpartition(".")
     if _PART.fullmatch(part) is None:
         run_id, part = job_id, ""

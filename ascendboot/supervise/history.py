@@ -181,10 +181,7 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def metrics_text(
     job: str, core: Core, found: Sequence[Generation], *, last_event: float, now: float
 ) -> str:
-    """Return the figures of a job for the textfile collector of node_exporter.
-
-    `found` are its generations; `last_event` and `now` are seconds since the epoch.
-    """
+    """Return the figures of a job for node_exporter's textfile collector; times are Unix times."""
     statuses = Counter(node.status for node in core.nodes.values())
     restarts = Counter(each.kind for each in found[:-1])
     by_state = {each.value.lower(): float(each is core.state) for each in State}

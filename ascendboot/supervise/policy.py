@@ -207,10 +207,7 @@ def first_cause(faults: Sequence[Fault], correlate_s: float) -> Fault:
 def common_nodes(
     faults: Sequence[Fault], nodes: Collection[str], common_s: float
 ) -> frozenset[str]:
-    """Return the nodes with a fault in common: the same code on two, or a fault on half of all.
-
-    The faults are at most `common_s` seconds apart.
-    """
+    """Return the nodes with a fault in common: within `common_s`, a code on two, or any on half."""
     seen = [fault for fault in faults if fault.kind in HARDWARE and fault.node in nodes]
     found: set[str] = set()
     for last in seen:

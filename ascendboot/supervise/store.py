@@ -55,11 +55,7 @@ class Store(Value):
 
     @contextmanager
     def writing(self, since: str) -> Iterator[Writer]:
-        """Be the one writer; `since` is the time now, for the message to a second one.
-
-        Raises:
-            SupervisedError: another process supervises this job.
-        """
+        """Be the one writer, since `since`; SupervisedError if another process supervises it."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         holder = f"host {socket.gethostname()}, pid {os.getpid()}, since {since}"
         with held(self.folder / "lock", holder) as other:
