@@ -81,8 +81,7 @@ def logs_in(places: Sequence[Path]) -> Logs:
     for place in places:
         if not place.exists():
             raise UsageError(f"doctor: {place}: no such file or folder")
-        found = _walk(place) if place.is_dir() else [place]
-        for path in found:
+        for path in _walk(place) if place.is_dir() else [place]:
             try:
                 status = path.stat()
             except OSError as error:  # removed meanwhile, or a link to nothing

@@ -197,19 +197,17 @@ class Examination:
         """The places of errors whose lines have no mark of a log."""
         self._errors = self._collect(ranked)
 
-    def _collect(self, writers: Sequence[Writer]) -> dict[int, list[RankError | None]]:
+    def _collect(self, writers: Sequence[Writer]) -> dict[int, list[RankError]]:
         """Return the errors by rank; processes of unknown rank get numbers of their own."""
-        found: dict[int, list[RankError | None]] = {}
+        found: dict[int, list[RankError]] = {}
         for number, one in enumerate(writers, _UNNAMED):
             error = self._error(one)
-            if error is None and one.rank is None:
-                continue
             if error is not None and _NODE_LOG.match(error.words):
                 self.hints.append(f"{error.source}: {error.words}")
-                continue
-            rank = number if one.rank is None else one.rank
-            self._names[rank] = one.name
-            found.setdefault(rank, []).append(error)
+            elif error is not None:
+                rank = number if one.rank is None else one.rank
+                self._names[rank] = one.name
+                found.setdefault(rank, []).append(error)
         return found
 
     def _error(self, one: Writer) -> RankError | None:
@@ -248,7 +246,6 @@ class Examination:
         ends = self._ends()
         found = []
         for rank in sorted({*self._errors, *ends, *range(self._size)}):
-            errors = [error for error in self._errors.get(rank, ()) if error is not None]
             place = self._ranks.get(rank)
             found.append(
                 RankEvidence(
@@ -257,7 +254,7 @@ class Examination:
                     device=place.device_id if place else -1,
                     exit_code=ends.get(rank),
                     is_from_logs=True,
-                    error=first_error(errors),
+                    error=first_error(self._errors.get(rank, ())),
                 )
             )
         return found

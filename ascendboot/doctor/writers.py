@@ -133,9 +133,7 @@ class Writers:
 
     def add(self, line: Line) -> None:
         """Add a selected line to the process that wrote it."""
-        text = decoded(line.raw)
-        if "\r" in text:  # a progress bar
-            text = text.rpartition("\r")[2]
+        text = decoded(line.raw).rpartition("\r")[2]  # what a progress bar shows last
         if text.startswith(('{"log":', '{"message":')):
             text = _unwrapped(text)
         section = _SECTION.match(text) if _SECTION.match(line.file.opening) else None
@@ -164,10 +162,8 @@ class Writers:
         elif plog is not None:
             key = (plog[1], f"process {plog[2]}")
         elif rank is not None:
-            key = (
-                path,
-                f"{parts.get('launch') or ''} rank {rank} {parts.get('pod') or ''}".strip(),
-            )
+            who = f"{parts.get('launch') or ''} rank {rank} {parts.get('pod') or ''}"
+            key = (path, who.strip())
         else:
             pid = _PID.match(text)
             local = f"local rank {parts['local']}" if parts.get("local") else ""
