@@ -54,16 +54,14 @@ class JobStatus(Value, kw_only=True):
 
     def with_npus(self, uses: Mapping[str, Mapping[int, NpuUse] | str]) -> JobStatus:
         """A copy with the use of the job's NPUs where ranks run, or why it is not known."""
-        nodes, devices = list(self.nodes), dict[str, set[int]]()
-        for rank in self.report.ranks:
-            devices.setdefault(rank.node, set()).add(rank.device)
-        for at, node in enumerate(nodes):
+        nodes = []
+        for node in self.nodes:
             use = uses.get(node.node, {}) if node.alive else {}
             if isinstance(use, str):
-                nodes[at] = replace(node, npu_problem=use)
+                nodes.append(replace(node, npu_problem=use))
             else:
-                ids = sorted(devices.get(node.node, set()) & use.keys())
-                nodes[at] = replace(node, npus={id_: use[id_] for id_ in ids})
+                ids = {self.report.ranks[rank].device for rank in node.ranks} & use.keys()
+                nodes.append(replace(node, npus={id_: use[id_] for id_ in sorted(ids)}))
         return replace(self, nodes=tuple(nodes))
 
     @property
