@@ -102,7 +102,6 @@ class Found(Value):
 
 
 Seen: TypeAlias = Iterator[Saved | Unusable]
-Finder: TypeAlias = Callable[[Listing, CheckpointRules], Seen]
 
 
 def checkpoint_query(rules: CheckpointRules) -> Fact[Listing]:
@@ -554,7 +553,7 @@ def _why_not_sizes(files: Mapping[str, int], sizes: Mapping[str, int]) -> str:
     return ""
 
 
-FINDERS: Final[Mapping[CheckpointKind, Finder]] = {
+FINDERS: Final[Mapping[CheckpointKind, Callable[[Listing, CheckpointRules], Seen]]] = {
     "megatron": find_megatron,
     "tensorflow": find_tensorflow,
     "torch": find_torch,

@@ -137,10 +137,16 @@ def event_line(event: Mapping[str, Any], now: datetime | None = None) -> str:
 
 def timeline(found: Sequence[Generation], now: datetime) -> list[str]:
     """Draw one line per generation, at most 80 columns wide; the last ones if there are many."""
-    spans = [_times(each, now) for each in found]
+
+    def seconds(time: str | None) -> float:
+        return datetime.fromisoformat(time).timestamp() if time else now.timestamp()
+
+    # A generation that runs ends now.
+    starts = [seconds(each.started) for each in found]
+    spans = [(at, max(at, seconds(each.ended))) for at, each in zip(starts, found, strict=True)]
     if not spans:
         return []
-    first = min(start for start, _ in spans)
+    first = min(starts)
     total = max(max(end for _, end in spans) - first, 1.0)
     lines = []
     if len(found) > _SHOWN:
@@ -163,16 +169,6 @@ def cut(line: str) -> str:
     """Shorten a line to the width of a terminal, less the indentation."""
     line, width = line.rstrip(), WIDTH - 2
     return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-def _times(each: Generation, now: datetime) -> tuple[float, float]:
-    """Start and end (seconds since the epoch); a generation that runs ends now."""
-    start = _seconds(each.started, now)
-    return start, max(start, _seconds(each.ended or "", now))
-
-
-def _seconds(time: str, now: datetime) -> float:
-    return datetime.fromisoformat(time).timestamp() if time else now.timestamp()
 
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
