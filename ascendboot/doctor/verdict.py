@@ -178,9 +178,8 @@ class Examination:
         self._launchers = [one for one in writers if _LAUNCHER.search(one.name)]
         ranked = [one for one in writers if one not in self._launchers]
         self._of_group = _ranks_of_groups(ranked)
-        self._size = max((one.size for one in ranked), default=0)
-        known = [one.rank for one in ranked if one.rank is not None]
-        self._size = max(self._size, len(layout.ranks), *(rank + 1 for rank in known), 0)
+        ends = (one.rank + 1 for one in ranked if one.rank is not None)
+        self._size = max(0, len(layout.ranks), *(one.size for one in ranked), *ends)
         self._is_stated = bool(layout.ranks)
         ranks = {rank.rank: rank for rank in (layout.ranks or _seen_ranks(ranked))}
         addresses = {node: list(names) for node, names in layout.addresses.items()}
@@ -383,10 +382,7 @@ class Examination:
 
 
 def _ranks_of_groups(writers: Sequence[Writer]) -> set[int]:
-    """Return the ranks that are known only within a communicator.
-
-    If two processes have the same one there, their ranks in the job are unknown.
-    """
+    """Return the ranks known only in a communicator; clear them if two processes have the same."""
     of_group = [one for one in writers if one.is_of_group and one.rank is not None]
     ranks = {one.rank for one in of_group if one.rank is not None}
     if len(ranks) == len(of_group):

@@ -478,10 +478,7 @@ def _reports(losers: Iterable[RankEvidence]) -> dict[int, tuple[int, ...]]:
 
 
 def _ends_of_chains(reports: Mapping[int, Sequence[int]]) -> frozenset[int]:
-    """Return the ranks to which all reports lead.
-
-    A chain ends at a rank that does not report exactly one other, or at all ranks of a circle.
-    """
+    """Return where reports lead: a rank that does not report exactly one other, or a circle."""
     ends, done = set[int](), set[int]()
     for start in (rank for rank, named in reports.items() if named):
         chain, at = dict[int, int](), start

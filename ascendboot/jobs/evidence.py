@@ -571,8 +571,7 @@ def first_error(errors: Sequence[RankError]) -> RankError | None:
     if not errors:
         return None
     dated = all(error.at is not None for error in errors)
-    is_peer = {error: error.kind is ErrorKind.PEER for error in errors}
-    first = min(errors, key=lambda error: (error.at or 0.0) if dated else float(is_peer[error]))
+    first = min(errors, key=lambda one: (one.at or 0.0) if dated else one.kind is ErrorKind.PEER)
     ranks = {rank for error in errors for rank in error.missing.ranks}
     nodes = {node for error in errors for node in error.missing.nodes}
     missing = Named(tuple(sorted(ranks)), tuple(sorted(nodes)))

@@ -45,10 +45,7 @@ def plain(node: str, rank: int) -> bytes:
 
 
 def by_node(nodes: Sequence[str]) -> Callable[[str, int], bytes]:
-    """Return a function for prefixes with one colour per node.
-
-    The prefix resets a colour that another line left on; the text after it is plain.
-    """
+    """Return a function for prefixes with one colour per node, which also end an older colour."""
     places = {node: place for place, node in enumerate(nodes)}
 
     def coloured(node: str, rank: int) -> bytes:

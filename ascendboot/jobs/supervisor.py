@@ -48,10 +48,7 @@ class Generations(Nodes, Protocol):
     def run(self, plan: Job, progress: Progress) -> JobReport:
         """Start a planned generation and follow it to its end; `progress` is filled.
 
-        A generation that was started before is only followed.
-
-        Raises:
-            LaunchError: it was started before, and cannot be followed.
+        One that was started before is only followed, or LaunchError raised if it cannot be.
         """
 
     def stop(self, generation: int) -> Collection[str]:

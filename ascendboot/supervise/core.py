@@ -468,10 +468,7 @@ class Core(Memory, eq=False):
         return Launch(self.generation, chosen, self.at + delay_s)
 
     def _choose(self) -> tuple[str, ...] | None:
-        """The nodes of the largest legal world; None: there is none.
-
-        Others, suspect ones first, are added one by one until a job can start.
-        """
+        """The nodes of the largest legal world, if need be with others, suspect first; or None."""
         usable = self._healthy()
         others = [name for name in self.order if self.nodes[name].status == "suspect"]
         others += [name for name in self.order if policy.is_back(self.nodes[name])]
