@@ -235,7 +235,13 @@ class Reconnector(Struct, eq=False):
     def _resume(self, node: str, *, silent_s: float) -> None:
         """Follow a node again, over its old connection if that still works."""
         since, told = time.monotonic() - silent_s, set(self.known)
-        self._pause(node)
+        # Wait, and say so once, if its last stream ended as soon as it was opened.
+        if time.monotonic() - self._resumed.get(node, -_PAUSE_S) < _PAUSE_S:
+            if node not in self._hasty:
+                self._hasty.add(node)
+                self.tell(f"{node}: what reads its logs ends at once; trying again each second")
+            self._over.wait(_PAUSE_S)
+        self._resumed[node] = time.monotonic()
         side = None if silent_s else self.transports.get(node)
         if side is not None:
             try:
@@ -271,15 +277,6 @@ class Reconnector(Struct, eq=False):
                     self.tell(f"{error}; trying again")
                 if self._over.wait(_PAUSE_S):
                     raise
-
-    def _pause(self, node: str) -> None:
-        """Wait, and say so once, if the last stream of a node ended as soon as it was opened."""
-        if time.monotonic() - self._resumed.get(node, -_PAUSE_S) < _PAUSE_S:
-            if node not in self._hasty:
-                self._hasty.add(node)
-                self.tell(f"{node}: what reads its logs ends at once; trying again each second")
-            self._over.wait(_PAUSE_S)
-        self._resumed[node] = time.monotonic()
 
     def _tell_back(self, node: str, away_s: float, *, is_new: bool) -> str:
         if is_new:
