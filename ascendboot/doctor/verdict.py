@@ -242,7 +242,12 @@ class Examination:
 
     def evidence(self) -> list[RankEvidence]:
         """Return the evidence of each rank, and of each process of unknown rank with an error."""
-        ends = self._ends()
+        texts = [" ".join(line.text for line in one.lines) for one in self._launchers]
+        ends = {int(rank): int(code) for text in texts for rank, code in _FIRST_END.findall(text)}
+        # Without its log nothing shows whether it only lost another rank.
+        self._unlogged = ends.keys() - self._logged
+        ends = {rank: code for rank, code in ends.items() if rank in self._logged}
+        ends |= codes_of_killed(texts)
         found = []
         for rank in sorted({*self._errors, *ends, *range(self._size)}):
             place = self._ranks.get(rank)
@@ -257,14 +262,6 @@ class Examination:
                 )
             )
         return found
-
-    def _ends(self) -> dict[int, int]:
-        texts = [" ".join(line.text for line in one.lines) for one in self._launchers]
-        ends = {int(rank): int(code) for text in texts for rank, code in _FIRST_END.findall(text)}
-        # Without its log nothing shows whether it only lost another rank.
-        self._unlogged = ends.keys() - self._logged
-        ends = {rank: code for rank, code in ends.items() if rank in self._logged}
-        return ends | codes_of_killed(texts)
 
     def verdict(self) -> Verdict | None:
         """Return what failed first; None if no log has an error."""
