@@ -278,7 +278,12 @@ def find_megatron(listing: Listing, rules: CheckpointRules) -> Seen:
     As Megatron-LM (core 0.12) saves: the tracker is written when all ranks have saved. The path is
     the folder of all checkpoints, which `--load` takes.
     """
-    limit, trouble = _tracked(listing)
+    without = f"may be incomplete: there is no {_TRACKER}; Megatron writes it when all ranks"
+    text, trouble = _marker(listing, _TRACKER, f"{without} have saved")
+    if not trouble and not _STEP.fullmatch(text.strip()):
+        seen = excerpt(text.strip())
+        trouble = f'cannot be judged: {_TRACKER} holds "{seen}" and no number'
+    limit = -1 if trouble else int(text)
     for folder in listing.top(folders=True):
         match = _ITERATION.fullmatch(folder.path)
         if match is None:
@@ -304,15 +309,6 @@ def _why_not_iteration(folder: str, files: Sequence[Entry]) -> str:
     folders = {name.partition("/")[0] for name in names if "/" in name}
     ranks = {name for name in folders if _RANK_FOLDER.fullmatch(name)}
     return "" if ranks else "is not complete: it has no files of ranks"
-
-
-def _tracked(listing: Listing) -> tuple[int, str]:
-    """The number in the tracker file, or why there is none."""
-    without = f"may be incomplete: there is no {_TRACKER}; Megatron writes it when all ranks"
-    text, why = _marker(listing, _TRACKER, f"{without} have saved")
-    if why or _STEP.fullmatch(text.strip()):
-        return (-1 if why else int(text)), why
-    return -1, f'cannot be judged: {_TRACKER} holds "{excerpt(text.strip())}" and no number'
 
 
 def _marker(listing: Listing, name: str, without: str) -> tuple[str, str]:
@@ -351,7 +347,14 @@ def find_tensorflow(listing: Listing, rules: CheckpointRules) -> Seen:
     for shard in filter(None, map(_SHARD.fullmatch, files)):
         counts[shard[1]] = max(counts[shard[1]], int(shard[2]))
     tables = {folder.path for folder in listing.top(folders=True)}
-    stem, limit, trouble = _state(listing)
+    without = f"may be incomplete: there is no file {_STATE}; TensorFlow writes it after the others"
+    text, trouble = _marker(listing, _STATE, without)
+    named = _STATE_PATH.search(text)
+    last = _NUMBERED.fullmatch(posixpath.basename(named[1])) if named else None
+    if last is None and not trouble:
+        first = excerpt(text.strip().split("\n")[0])
+        trouble = f'cannot be judged: {_STATE} begins "{first}" and names no NAME-STEP'
+    stem, limit = (last[1], int(last[2])) if last else ("", -1)
     has_tables = any(re.fullmatch(rf"sparse-{re.escape(stem)}-[0-9]+", name) for name in tables)
     for name in files:
         match = _NUMBERED.fullmatch(name.removesuffix(".index"))
@@ -362,20 +365,6 @@ def find_tensorflow(listing: Listing, rules: CheckpointRules) -> Seen:
         if has_tables and not why and f"sparse-{match[0]}" not in tables:
             why = f"is not complete: sparse-{match[0]} is missing"
         yield Unusable(step, path, why) if why else Saved(step, path)
-
-
-def _state(listing: Listing) -> tuple[str, int, str]:
-    """Name and step of the newest whole checkpoint, or why they are not known."""
-    without = f"may be incomplete: there is no file {_STATE}; TensorFlow writes it after the others"
-    text, why = _marker(listing, _STATE, without)
-    if why:
-        return "", -1, why
-    path = _STATE_PATH.search(text)
-    match = _NUMBERED.fullmatch(posixpath.basename(path[1])) if path else None
-    if match is None:
-        first = excerpt(text.strip().split("\n")[0])
-        return "", -1, f'cannot be judged: {_STATE} begins "{first}" and names no NAME-STEP'
-    return match[1], int(match[2]), ""
 
 
 def _why_not_shards(name: str, counts: Mapping[str, int], files: Mapping[str, int]) -> str:

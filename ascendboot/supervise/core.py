@@ -186,25 +186,23 @@ class Core(Memory, eq=False):
     def node_up(self, at: float, *nodes: str) -> tuple[Action, ...]:
         """The nodes answer, and their NPUs and links are healthy again."""
         self._now(at)
-        is_new = [self._came_up(node) for node in nodes]
-        return (self._reconsider() or self._wake()) if any(is_new) else ()
-
-    def _came_up(self, node: str) -> bool:
-        """Take note of a node that answers; whether this changes its condition."""
-        now = self._known(node)
-        self.pending = [(due, fault) for due, fault in self.pending if fault.node != node]
-        if now.status in ("healthy", "quarantined") or now.until is not None:
-            return False
-        if node in self.excused:
-            self.excused = [name for name in self.excused if name != node]
-            self._set(node, policy.healthy_again(now))
-        else:
-            until = self.at + policy.hold_s(self.limits.stable_for_s, now.relapses)
-            status = "soft-quarantine" if now.status == "absent" else now.status
-            self._set(node, replace(now, status=status, until=until))
-            if self.state is State.WAITING and not now.relapses:
-                self.deadline = max(self.deadline, until)
-        return True
+        is_new = False
+        for node in nodes:
+            now = self._known(node)
+            self.pending = [(due, fault) for due, fault in self.pending if fault.node != node]
+            if now.status in ("healthy", "quarantined") or now.until is not None:
+                continue
+            is_new = True
+            if node in self.excused:
+                self.excused = [name for name in self.excused if name != node]
+                self._set(node, policy.healthy_again(now))
+            else:
+                until = self.at + policy.hold_s(self.limits.stable_for_s, now.relapses)
+                status = "soft-quarantine" if now.status == "absent" else now.status
+                self._set(node, replace(now, status=status, until=until))
+                if self.state is State.WAITING and not now.relapses:
+                    self.deadline = max(self.deadline, until)
+        return (self._reconsider() or self._wake()) if is_new else ()
 
     def checkpoint(self, at: float, step: int) -> tuple[Action, ...]:
         """`step` is that of the newest complete checkpoint now."""
