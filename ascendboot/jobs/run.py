@@ -206,13 +206,10 @@ class Following:
 
     def _look_at_nodes(self) -> float | None:
         """Connect anew to silent nodes; return when to look again, None: never."""
-        at_most_s = self.limits.node_s
-        if at_most_s == _NEVER:
-            return None
         for name, node in self._followers.nodes.items():
-            if node.silent_s >= at_most_s and name not in self.progress.lost:
+            if node.silent_s >= self.limits.node_s and name not in self.progress.lost:
                 self._reconnector.reconnect(name, silent_s=node.silent_s)
-        return _LOOK_S
+        return None if self.limits.node_s == _NEVER else _LOOK_S
 
     def _on_timeout(self, silent_s: float) -> None:
         now = time.monotonic()
