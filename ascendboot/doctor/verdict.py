@@ -137,20 +137,16 @@ def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
 
     Communicators of one job have different names; they are one job unless a rank is in both.
     """
-    jobs: list[tuple[set[str], list[Writer]]] = []
-    for one in writers:
-        if not one.job:
-            continue
+    jobs: list[list[Writer]] = []
+    for one in (one for one in writers if one.job):
         fits = (
-            (names, its)
-            for names, its in jobs
-            if one.job in names
+            its
+            for its in jobs
+            if one.job in {m.job for m in its}
             or (one.size in {m.size for m in its} and one.rank not in {m.rank for m in its})
         )
-        names, members = next(fits, (set[str](), list[Writer]()))
-        if not members:
-            jobs.append((names, members))
-        names.add(one.job)
+        if (members := next(fits, None)) is None:
+            jobs.append(members := [])
         members.append(one)
     others = [one for one in writers if not one.job]
     if len(jobs) <= 1:
@@ -159,8 +155,8 @@ def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
     for one in others:
         if one.rank is not None and one.lines:
             apart.setdefault(one.name.partition(", ")[0], []).append(one)
-    found = [*(members for _, members in jobs), *apart.values()]
-    return [[*job, *(one for one in others if one.rank is None)] for job in found]
+    unknown = [one for one in others if one.rank is None]
+    return [[*job, *unknown] for job in (*jobs, *apart.values())]
 
 
 class Examination:

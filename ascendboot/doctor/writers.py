@@ -182,11 +182,10 @@ class Writers:
     def all(self) -> list[Writer]:
         """Return the processes; lines without a pid belong to the only process of their file."""
         for path in {path for path, _ in self._by_key}:
-            own = [(key, writer) for key, writer in self._by_key.items() if key[0] == path]
-            of_pids = [(key, writer) for key, writer in own if key[1].startswith("process ")]
+            named = [name for at, name in self._by_key if at == path and name]
             plain = self._by_key.get((path, ""))
-            if plain is not None and len(of_pids) == len(own) - 1 == 1:
-                _, writer = of_pids[0]
+            if plain is not None and len(named) == 1 and named[0].startswith("process "):
+                writer = self._by_key[path, named[0]]
                 merged = sorted((*plain.lines, *writer.lines), key=lambda line: line.number)
                 writer.first, writer.last = merged, deque()
                 writer.rank = plain.rank if writer.rank is None else writer.rank
