@@ -290,25 +290,21 @@ def find_megatron(listing: Listing, rules: CheckpointRules) -> Seen:
             continue
         step, path = int(match[1]), f"{rules.dir}/{folder.path}"
         files = listing.files_below(folder.path)
-        why = trouble or _newer(step, limit, _TRACKER) or _why_not_iteration(folder.path, files)
         folders = {file.path.split("/")[1] for file in files if file.path.count("/") > 1}
-        ranks = map(_RANK_FOLDER.fullmatch, folders)
-        numbers = frozenset(tuple(map(int, rank[1].split("_"))) for rank in ranks if rank)
+        ranks = [rank for rank in map(_RANK_FOLDER.fullmatch, folders) if rank]
+        why = trouble or _newer(step, limit, _TRACKER) or _empty(files)
+        why = why or _why_not_iteration(folder.path, files, has_ranks=bool(ranks))
+        numbers = frozenset(tuple(map(int, rank[1].split("_"))) for rank in ranks)
         yield Unusable(step, path, why) if why else Saved(step, rules.dir, numbers)
 
 
-def _why_not_iteration(folder: str, files: Sequence[Entry]) -> str:
-    empty = _empty(files)
-    if empty:
-        return empty
+def _why_not_iteration(folder: str, files: Sequence[Entry], *, has_ranks: bool) -> str:
     names = {file.path.removeprefix(f"{folder}/") for file in files}
     if any(name.endswith(".distcp") or name in _DISTRIBUTED for name in names):
         wanted = _DISTRIBUTED if any(n.endswith(".distcp") for n in names) else _DISTRIBUTED[:2]
         missing = [name for name in wanted if name not in names]
         return f"is not complete: {', '.join(missing)} is missing" if missing else ""
-    folders = {name.partition("/")[0] for name in names if "/" in name}
-    ranks = {name for name in folders if _RANK_FOLDER.fullmatch(name)}
-    return "" if ranks else "is not complete: it has no files of ranks"
+    return "" if has_ranks else "is not complete: it has no files of ranks"
 
 
 def _marker(listing: Listing, name: str, without: str) -> tuple[str, str]:
