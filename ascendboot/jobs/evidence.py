@@ -315,8 +315,6 @@ class ErrorInLog(Value):
 
 
 class _Found(NamedTuple):
-    """One error among the lines of a log."""
-
     place: int
     """Of its first line among the lines."""
     text: str

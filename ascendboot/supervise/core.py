@@ -176,10 +176,9 @@ class Core(Memory, eq=False):
                 self._mark(down, "drop")
         if self.is_interrupted:
             return self._finish(State.GAVE_UP, CODE_INTERRUPTED, "interrupted by the operator")
-        since = min(fault.at for fault in self.faults)
         is_by_operator = self._cause().kind is FaultKind.PREEMPTED_BY_OPERATOR
         wait_s = 0.0 if is_by_operator else self.limits.correlate_s
-        self.deadline = since + wait_s
+        self.deadline = min(fault.at for fault in self.faults) + wait_s
         self._enter(State.DIAGNOSING, "no process of it is left")
         return self._diagnose() or self._wake()
 
@@ -207,11 +206,10 @@ class Core(Memory, eq=False):
     def checkpoint(self, at: float, step: int) -> tuple[Action, ...]:
         """`step` is that of the newest complete checkpoint now."""
         self._now(at)
-        is_newer = step > self.best_step
         if step != self.step:
             self.step = step
             self._event("checkpoint", f"step {step}")
-        if not is_newer:
+        if step <= self.best_step:
             return ()
         self.best_step = step
         self.exits = self.common_restarts = 0
@@ -427,12 +425,11 @@ class Core(Memory, eq=False):
         """Whether a rank ended soon after its start, as it did last time."""
         if cause.kind is not FaultKind.RANK_EXIT:
             return False
-        began = self.launched_at if self.launched_at is not None else cause.at
-        is_early = cause.at - began <= EARLY_S
         last, self.early_exit = self.early_exit, None
-        if is_early:
-            self.early_exit = cause.exit_code, cause.rank
-        if last is None or not is_early:
+        if self.launched_at is not None and cause.at - self.launched_at > EARLY_S:
+            return False
+        self.early_exit = cause.exit_code, cause.rank
+        if last is None:
             return False
         # Where several ranks end at once, it may be unknown which of them was the first.
         is_rank = None in (last[1], cause.rank) or last[1] == cause.rank
