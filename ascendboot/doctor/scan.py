@@ -13,6 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, BinaryIO, Final, NamedTuple
@@ -191,20 +192,15 @@ def _numbered(files: Sequence[LogFile], output: Iterable[bytes]) -> Iterator[Lin
 
 def _first_and_last(lines: Iterable[Line]) -> Iterator[Line]:
     """Leave out the lines in the middle of a file of which almost every line is selected."""
-    last: deque[Line] = deque(maxlen=_MOST_LINES)
-    file, count = None, 0
-    for line in lines:
-        if line.file is not file:
-            yield from last
-            last.clear()
-            file, count = line.file, 0
-        count += 1
-        if count <= _MOST_LINES:
-            yield line
-            continue
-        line.file.left_out += len(last) == _MOST_LINES
-        last.append(line)
-    yield from last
+    for _, of_file in groupby(lines, key=lambda line: id(line.file)):
+        last: deque[Line] = deque(maxlen=_MOST_LINES)
+        for count, line in enumerate(of_file):
+            if count < _MOST_LINES:
+                yield line
+            else:
+                line.file.left_out += len(last) == _MOST_LINES
+                last.append(line)
+        yield from last
 
 
 def _feed(files: Sequence[LogFile], pipe: IO[bytes]) -> None:

@@ -213,20 +213,17 @@ def _unwrapped(text: str) -> str:
 
 def _identify(writer: Writer, text: str) -> None:
     """Note the rank, node and device that CANN names in a line of its process."""
-    for form in _IDENTITIES:
-        match = form.search(text)
-        if match is None:
-            continue
-        parts = match.groupdict()
-        size = int(parts["size"])
-        is_group = bool(parts.get("group"))
-        if size > writer.size or (size == writer.size and not is_group):
-            writer.size = size
-            if not writer.is_named:
-                writer.rank, writer.is_of_group = int(parts["rank"]), is_group
-            writer.node = writer.node or parts.get("node") or ""
-            writer.device = int(parts["device"]) if parts.get("device") else writer.device
-            writer.ip = parts.get("ip") or writer.ip
-            job = _JOB.search(text)
-            writer.job = job[1] if job else writer.job
+    match = next(filter(None, (form.search(text) for form in _IDENTITIES)), None)
+    if match is None:
         return
+    parts = match.groupdict()
+    size, is_group = int(parts["size"]), bool(parts.get("group"))
+    if size > writer.size or (size == writer.size and not is_group):
+        writer.size = size
+        if not writer.is_named:
+            writer.rank, writer.is_of_group = int(parts["rank"]), is_group
+        writer.node = writer.node or parts.get("node") or ""
+        writer.device = int(parts["device"]) if parts.get("device") else writer.device
+        writer.ip = parts.get("ip") or writer.ip
+        job = _JOB.search(text)
+        writer.job = job[1] if job else writer.job
