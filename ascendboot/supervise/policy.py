@@ -228,11 +228,8 @@ def _signs(fault: Fault) -> tuple[str, ...]:
 def _table() -> dict[str, Level]:
     """The contents of `fault_codes.yaml`: the highest level of each code."""
     listed = data_file("supervise/fault_codes.yaml", dict[str, list[str]])
-    found: dict[str, Level] = {}
-    for name, codes in listed.items():
-        for code in codes:
-            found[code.upper()] = max(Level[name], found.get(code.upper(), Level.NOT_HANDLE))
-    return found
+    ascending = sorted(Level[name] for name in listed)
+    return {code.upper(): level for level in ascending for code in listed[level.name]}
 
 
 def legal_world(
