@@ -389,19 +389,16 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
     if not found and len(silent) == 1 and any(one.has_failed for one in losers):
         why = "all others lost a peer, and only this rank logged no error"
         found = MissingRanks(silent, why)
-    if found and (circles := _circles(_reports(losers))):
+    reports = {rank: missing.ranks for rank, missing in of_peers.items()}
+    if found and (circles := _circles(reports)):
         doubt = f"{ranks_named(circles)} report each other missing"
         found = replace(found, doubt=doubt)
     if found or not any(one.has_failed for one in losers):
         return found
     if silent:
-        who = ranks_named([one.rank for one in losers])
-        return MissingRanks(
-            silent,
-            f"{who} lost a peer, and these logged no error",
-            "the logs do not show which of them was lost",
-        )
-    return _among_losers(losers)
+        why = f"{ranks_named(reports)} lost a peer, and these logged no error"
+        return MissingRanks(silent, why, "the logs do not show which of them was lost")
+    return _among_losers(losers, reports)
 
 
 def _by_stacks(candidates: Sequence[RankEvidence]) -> MissingRanks | None:
@@ -447,9 +444,10 @@ def _named(
     return None
 
 
-def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
+def _among_losers(
+    losers: Sequence[RankEvidence], reports: Mapping[int, Sequence[int]]
+) -> MissingRanks:
     """Return the one rank that all others name, or all, when every rank lost a peer."""
-    reports = _reports(losers)
     for one in losers:
         naming = {rank: named for rank, named in reports.items() if named and rank != one.rank}
         if len(naming) > 1 and all(set(named) == {one.rank} for named in naming.values()):
@@ -471,10 +469,6 @@ def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
         unsure += f"; {node}:{rank} logged its error first"
     ranks = frozenset(one.rank for one in losers)
     return MissingRanks(ranks, "every rank only reports that it lost another", unsure)
-
-
-def _reports(losers: Iterable[RankEvidence]) -> dict[int, tuple[int, ...]]:
-    return {one.rank: one.peer.missing.ranks for one in losers if one.peer}
 
 
 def _ends_of_chains(reports: Mapping[int, Sequence[int]]) -> frozenset[int]:
