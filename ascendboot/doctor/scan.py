@@ -222,10 +222,7 @@ def _feed(files: Sequence[LogFile], pipe: IO[bytes]) -> None:
 
 
 def _blocks(file: LogFile, room: int) -> Iterator[bytes]:
-    """Yield the content in blocks, as UTF-8 if it was UTF-16; what is added meanwhile is left.
-
-    A gzip file may unpack to `room` bytes, or a hundred times its size.
-    """
+    """Yield the content in blocks, as UTF-8 if it was UTF-16; what is added meanwhile is left."""
     with file.path.open("rb") as raw:
         left = os.fstat(raw.fileno()).st_size
         begin = raw.peek(6)

@@ -325,11 +325,7 @@ class _Found(NamedTuple):
 
 
 def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
-    """Return the first error of the last failure in the end of a log; None if there is none.
-
-    `begins_at` is the offset of `tail` in the log. More than twenty ordinary lines separate two
-    failures; a failure with more than two hundred ordinary lines after it does not count.
-    """
+    """Return the first error of the last failure in the end of a log, from `begins_at` on."""
     raw_lines = tail.split(b"\n")
     found = error_among([plain_line(raw) for raw in raw_lines], range(len(raw_lines)))
     if found is None:
