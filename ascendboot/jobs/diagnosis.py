@@ -9,16 +9,7 @@ from signal import SIGKILL, SIGTERM
 from typing import Final
 
 from ascendboot.jobs.error_codes import Known, known_end, known_of_launcher, known_words
-from ascendboot.jobs.evidence import (
-    NOBODY,
-    Collector,
-    ErrorKind,
-    Named,
-    RankError,
-    RankEvidence,
-    shown_time,
-    without_numbers,
-)
+from ascendboot.jobs.evidence import Collector, Named, RankEvidence, shown_time, without_numbers
 from ascendboot.jobs.progress import BY_LAUNCHER, OF_A_LOST_LAUNCHER, Progress
 from ascendboot.launch.events import ENDING
 from ascendboot.launch.plan import Job
@@ -161,7 +152,7 @@ class _Blame(IntEnum):
 
 
 def first_cause(
-    ranks: Sequence[RankEvidence], launcher: Named = NOBODY, *, uncertainty_s: float = 0.0
+    ranks: Sequence[RankEvidence], launcher: Named | None = None, *, uncertainty_s: float = 0.0
 ) -> JobCause | None:
     """Return why a job with these ranks failed; None when no rank failed before it was ended.
 
@@ -176,7 +167,7 @@ def first_cause(
         return blames[one.rank], unknown if one.failed_at is None else one.failed_at, one.rank
 
     suspects = sorted(ranks, key=likelihood)
-    missed = missing_ranks(ranks, launcher)
+    missed = missing_ranks(ranks, launcher or Named())
     if missed and missed.unsure:
         missed = _by_stacks([one for one in ranks if one.rank in missed.ranks]) or missed
     head, blame = suspects[0], blames[suspects[0].rank]
@@ -196,7 +187,7 @@ def first_cause(
         kind = CauseKind.ONE_OF if missed.unsure else CauseKind.LEFT
         why, unsure = missed.why, missed.unsure or missed.doubt
         head = same[0]
-        error = head.peer or _report_of(missed, ranks) or head.first_error
+        error = head.peer or (_first_reporter(missed, ranks) or head).first_error
         meaning, remedy = "", _SEE_LOGS
     else:
         return None
@@ -244,7 +235,7 @@ def _alike(suspects: Sequence[RankEvidence], blames: Mapping[int, _Blame]) -> li
             one
             for one in suspects
             if one.error is not None
-            and one.error.kind is not ErrorKind.PEER
+            and one.peer is None
             and without_numbers(one.error.words) == words
         ]
     elif blames[first.rank] is _Blame.OWN and first.failed_at is not None:
@@ -363,7 +354,7 @@ class MissingRanks(Value):
     """What makes it uncertain that they are the cause."""
 
 
-def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> MissingRanks | None:
+def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named) -> MissingRanks | None:
     """Return the ranks that others lost; None if no rank failed because it lost a peer.
 
     The first of these that exists: a rank without an error that others name; one that only the
@@ -492,12 +483,11 @@ def _circles(reports: Mapping[int, Sequence[int]]) -> frozenset[int]:
     return frozenset(end for end in _ends_of_chains(reports) if len(reports.get(end, ())) == 1)
 
 
-def _report_of(missed: MissingRanks, ranks: Iterable[RankEvidence]) -> RankError | None:
-    """Return the first error about the missing ranks; one that names them comes first."""
+def _first_reporter(missed: MissingRanks, ranks: Iterable[RankEvidence]) -> RankEvidence | None:
+    """Return the first rank that lost a peer; one that names the missing ranks comes first."""
 
     def order(one: RankEvidence) -> tuple[bool, bool, float, int]:
         is_other = missed.ranks.isdisjoint(one.first_error.missing.ranks)
         return is_other, one.failed_at is None, one.failed_at or 0.0, one.rank
 
-    first = min((one for one in ranks if one.peer), key=order, default=None)
-    return first.peer if first else None
+    return min((one for one in ranks if one.peer), key=order, default=None)
