@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Final
 
 from ascendboot.launch.launchers import Traits, sigkill_timeout_s
 from ascendboot.launch.launchers.mpirun import OPENMPI_RANKS, Mpirun, hosts
@@ -63,4 +62,4 @@ class Horovodrun(Mpirun):
         return (job.base / "env" / "bin", *super().path(job))
 
 
-LAUNCHER: Final = Horovodrun()
+LAUNCHER = Horovodrun()

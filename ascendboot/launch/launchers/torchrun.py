@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from ascendboot.launch.events import ENDING
 from ascendboot.launch.launchers import Launcher, Traits
@@ -90,7 +89,7 @@ class Torchrun(Launcher):
         )
 
 
-LAUNCHER: Final = Torchrun()
+LAUNCHER = Torchrun()
 
 
 def literal(word: str) -> str:
