@@ -23,7 +23,11 @@ def not_started_anywhere(job_id: str) -> str:
 
 
 def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
-    """Make the job's folder on each node; LaunchError if one cannot take part, then none has it."""
+    """Make the job's folder on every node; one execution per node.
+
+    Raises:
+        LaunchError: a node cannot take part; no node has a folder of the job.
+    """
     purpose = f"prepare job {plan.job_id}"
 
     def reasons_of(node: str) -> list[str]:

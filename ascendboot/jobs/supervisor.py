@@ -40,7 +40,12 @@ class Generations(Nodes, Protocol):
     """What starts and follows one generation on the nodes."""
 
     def plan(self, launch: Launch) -> LaunchPlan:
-        """Check the nodes of a generation and plan it; NotReadyError, LaunchError: it cannot be."""
+        """Check the nodes of a generation and plan it; nothing is started.
+
+        Raises:
+            NotReadyError: some nodes cannot take part.
+            LaunchError: the generation cannot start on any nodes.
+        """
 
     def running(self, generation: int) -> JobRecord | None:
         """The record of a generation that another supervisor started, if it can be followed."""

@@ -109,7 +109,10 @@ class Core(Memory, eq=False):
         return self._plan()
 
     def resume(self, at: float, *, alive: bool) -> tuple[Action, ...]:
-        """Repeat what may not have been done; `alive`: all ranks of the generation run."""
+        """Repeat what may not have been done when the last supervisor ended.
+
+        `alive` states that all ranks of the current generation run, and none of another one.
+        """
         self._now(at)
         if self.end:
             return (self.end,)
