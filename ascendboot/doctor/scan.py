@@ -13,6 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, BinaryIO, Final, NamedTuple
@@ -81,8 +82,7 @@ def logs_in(places: Sequence[Path]) -> Logs:
     for place in places:
         if not place.exists():
             raise UsageError(f"doctor: {place}: no such file or folder")
-        found = _walk(place) if place.is_dir() else [place]
-        for path in found:
+        for path in _walk(place) if place.is_dir() else [place]:
             try:
                 status = path.stat()
             except OSError as error:  # removed meanwhile, or a link to nothing
@@ -192,20 +192,15 @@ def _numbered(files: Sequence[LogFile], output: Iterable[bytes]) -> Iterator[Lin
 
 def _first_and_last(lines: Iterable[Line]) -> Iterator[Line]:
     """Leave out the lines in the middle of a file of which almost every line is selected."""
-    last: deque[Line] = deque(maxlen=_MOST_LINES)
-    file, count = None, 0
-    for line in lines:
-        if line.file is not file:
-            yield from last
-            last.clear()
-            file, count = line.file, 0
-        count += 1
-        if count <= _MOST_LINES:
-            yield line
-            continue
-        line.file.left_out += len(last) == _MOST_LINES
-        last.append(line)
-    yield from last
+    for _, of_file in groupby(lines, key=lambda line: id(line.file)):
+        last: deque[Line] = deque(maxlen=_MOST_LINES)
+        for count, line in enumerate(of_file):
+            if count < _MOST_LINES:
+                yield line
+            else:
+                line.file.left_out += len(last) == _MOST_LINES
+                last.append(line)
+        yield from last
 
 
 def _feed(files: Sequence[LogFile], pipe: IO[bytes]) -> None:
@@ -227,10 +222,7 @@ def _feed(files: Sequence[LogFile], pipe: IO[bytes]) -> None:
 
 
 def _blocks(file: LogFile, room: int) -> Iterator[bytes]:
-    """Yield the content in blocks, as UTF-8 if it was UTF-16; what is added meanwhile is left.
-
-    A gzip file may unpack to `room` bytes, or a hundred times its size.
-    """
+    """Yield the content in blocks, as UTF-8 if it was UTF-16; what is added meanwhile is left."""
     with file.path.open("rb") as raw:
         left = os.fstat(raw.fileno()).st_size
         begin = raw.peek(6)
@@ -249,15 +241,12 @@ def _blocks(file: LogFile, room: int) -> Iterator[bytes]:
             if decoder is not None:
                 block = decoder.decode(block).encode()
             if is_first:
-                _note_beginning(file, block[:16384].decode(errors="replace"))
+                begun = block[:16384].decode(errors="replace").splitlines()[:_LOOKED_AT]
+                lines = [line for line in begun if line.strip()]
+                file.opening = lines[0] if lines else ""
+                times = map(file.time_in, lines)
+                file.started = next((at for at in times if at is not None), None)
             is_first = False
             yield block if b"\n" in block else block + b"\n"
         if is_gzip and left == 0 and source.read(1):
             file.problem = f"only read in part: it unpacks to more than {_RATIO} times its size"
-
-
-def _note_beginning(file: LogFile, text: str) -> None:
-    lines = [line for line in text.splitlines()[:_LOOKED_AT] if line.strip()]
-    times = map(file.time_in, lines)
-    file.opening = lines[0] if lines else ""
-    file.started = next((at for at in times if at is not None), None)

@@ -137,20 +137,16 @@ def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
 
     Communicators of one job have different names; they are one job unless a rank is in both.
     """
-    jobs: list[tuple[set[str], list[Writer]]] = []
-    for one in writers:
-        if not one.job:
-            continue
+    jobs: list[list[Writer]] = []
+    for one in (one for one in writers if one.job):
         fits = (
-            (names, its)
-            for names, its in jobs
-            if one.job in names
+            its
+            for its in jobs
+            if one.job in {m.job for m in its}
             or (one.size in {m.size for m in its} and one.rank not in {m.rank for m in its})
         )
-        names, members = next(fits, (set[str](), list[Writer]()))
-        if not members:
-            jobs.append((names, members))
-        names.add(one.job)
+        if (members := next(fits, None)) is None:
+            jobs.append(members := [])
         members.append(one)
     others = [one for one in writers if not one.job]
     if len(jobs) <= 1:
@@ -159,20 +155,15 @@ def jobs_among(writers: Sequence[Writer]) -> list[list[Writer]]:
     for one in others:
         if one.rank is not None and one.lines:
             apart.setdefault(one.name.partition(", ")[0], []).append(one)
-    found = [*(members for _, members in jobs), *apart.values()]
-    return [[*job, *(one for one in others if one.rank is None)] for job in found]
+    unknown = [one for one in others if one.rank is None]
+    return [[*job, *unknown] for job in (*jobs, *apart.values())]
 
 
 class Examination:
     """The evidence in the logs of one job."""
 
     def __init__(
-        self,
-        writers: Sequence[Writer],
-        layout: Layout,
-        *,
-        uncertainty_s: float,
-        paths: Iterable[str] = (),
+        self, writers: Sequence[Writer], layout: Layout, paths: Iterable[str], uncertainty_s: float
     ) -> None:
         """`paths` are those of all files, also without an error."""
         self._uncertainty_s = uncertainty_s
@@ -183,9 +174,8 @@ class Examination:
         self._launchers = [one for one in writers if _LAUNCHER.search(one.name)]
         ranked = [one for one in writers if one not in self._launchers]
         self._of_group = _ranks_of_groups(ranked)
-        self._size = max((one.size for one in ranked), default=0)
-        known = [one.rank for one in ranked if one.rank is not None]
-        self._size = max(self._size, len(layout.ranks), *(rank + 1 for rank in known), 0)
+        ends = (one.rank + 1 for one in ranked if one.rank is not None)
+        self._size = max(0, len(layout.ranks), *(one.size for one in ranked), *ends)
         self._is_stated = bool(layout.ranks)
         ranks = {rank.rank: rank for rank in (layout.ranks or _seen_ranks(ranked))}
         addresses = {node: list(names) for node, names in layout.addresses.items()}
@@ -202,19 +192,17 @@ class Examination:
         """The places of errors whose lines have no mark of a log."""
         self._errors = self._collect(ranked)
 
-    def _collect(self, writers: Sequence[Writer]) -> dict[int, list[RankError | None]]:
+    def _collect(self, writers: Sequence[Writer]) -> dict[int, list[RankError]]:
         """Return the errors by rank; processes of unknown rank get numbers of their own."""
-        found: dict[int, list[RankError | None]] = {}
+        found: dict[int, list[RankError]] = {}
         for number, one in enumerate(writers, _UNNAMED):
             error = self._error(one)
-            if error is None and one.rank is None:
-                continue
             if error is not None and _NODE_LOG.match(error.words):
                 self.hints.append(f"{error.source}: {error.words}")
-                continue
-            rank = number if one.rank is None else one.rank
-            self._names[rank] = one.name
-            found.setdefault(rank, []).append(error)
+            elif error is not None:
+                rank = number if one.rank is None else one.rank
+                self._names[rank] = one.name
+                found.setdefault(rank, []).append(error)
         return found
 
     def _error(self, one: Writer) -> RankError | None:
@@ -250,10 +238,14 @@ class Examination:
 
     def evidence(self) -> list[RankEvidence]:
         """Return the evidence of each rank, and of each process of unknown rank with an error."""
-        ends = self._ends()
+        texts = [" ".join(line.text for line in one.lines) for one in self._launchers]
+        ends = {int(rank): int(code) for text in texts for rank, code in _FIRST_END.findall(text)}
+        # Without its log nothing shows whether it only lost another rank.
+        self._unlogged = ends.keys() - self._logged
+        ends = {rank: code for rank, code in ends.items() if rank in self._logged}
+        ends |= codes_of_killed(texts)
         found = []
         for rank in sorted({*self._errors, *ends, *range(self._size)}):
-            errors = [error for error in self._errors.get(rank, ()) if error is not None]
             place = self._ranks.get(rank)
             found.append(
                 RankEvidence(
@@ -262,18 +254,10 @@ class Examination:
                     device=place.device_id if place else -1,
                     exit_code=ends.get(rank),
                     is_from_logs=True,
-                    error=first_error(errors),
+                    error=first_error(self._errors.get(rank, ())),
                 )
             )
         return found
-
-    def _ends(self) -> dict[int, int]:
-        texts = [" ".join(line.text for line in one.lines) for one in self._launchers]
-        ends = {int(rank): int(code) for text in texts for rank, code in _FIRST_END.findall(text)}
-        # Without its log nothing shows whether it only lost another rank.
-        self._unlogged = ends.keys() - self._logged
-        ends = {rank: code for rank, code in ends.items() if rank in self._logged}
-        return ends | codes_of_killed(texts)
 
     def verdict(self) -> Verdict | None:
         """Return what failed first; None if no log has an error."""
@@ -391,10 +375,7 @@ class Examination:
 
 
 def _ranks_of_groups(writers: Sequence[Writer]) -> set[int]:
-    """Return the ranks that are known only within a communicator.
-
-    If two processes have the same one there, their ranks in the job are unknown.
-    """
+    """Return the ranks known only in a communicator; clear them if two processes have the same."""
     of_group = [one for one in writers if one.is_of_group and one.rank is not None]
     ranks = {one.rank for one in of_group if one.rank is not None}
     if len(ranks) == len(of_group):
@@ -468,9 +449,8 @@ def examine(places: Sequence[Path], layout: Layout, record: JobRecord | None = N
         # Processes of a job start together: how far they seem apart is how far clocks may differ.
         clocks_s = max(_LEAST_S, max(starts, default=0.0) - min(starts, default=0.0))
         clocks_s = 2 * record.clocks.uncertainty_s if record else clocks_s
-        found = Examination(members, used, uncertainty_s=clocks_s, paths=paths)
-        verdict = found.verdict()
-        if verdict is not None:
+        found = Examination(members, used, paths, uncertainty_s=clocks_s)
+        if verdict := found.verdict():
             verdicts.append(verdict)
             hints = (hint for hint in found.hints if not hint.startswith(verdict.place))
             notes += [f"a log of a node shows {hint}" for hint in hints]

@@ -133,9 +133,7 @@ class Writers:
 
     def add(self, line: Line) -> None:
         """Add a selected line to the process that wrote it."""
-        text = decoded(line.raw)
-        if "\r" in text:  # a progress bar
-            text = text.rpartition("\r")[2]
+        text = decoded(line.raw).rpartition("\r")[2]  # what a progress bar shows last
         if text.startswith(('{"log":', '{"message":')):
             text = _unwrapped(text)
         section = _SECTION.match(text) if _SECTION.match(line.file.opening) else None
@@ -164,10 +162,8 @@ class Writers:
         elif plog is not None:
             key = (plog[1], f"process {plog[2]}")
         elif rank is not None:
-            key = (
-                path,
-                f"{parts.get('launch') or ''} rank {rank} {parts.get('pod') or ''}".strip(),
-            )
+            who = f"{parts.get('launch') or ''} rank {rank} {parts.get('pod') or ''}"
+            key = (path, who.strip())
         else:
             pid = _PID.match(text)
             local = f"local rank {parts['local']}" if parts.get("local") else ""
@@ -186,11 +182,10 @@ class Writers:
     def all(self) -> list[Writer]:
         """Return the processes; lines without a pid belong to the only process of their file."""
         for path in {path for path, _ in self._by_key}:
-            own = [(key, writer) for key, writer in self._by_key.items() if key[0] == path]
-            of_pids = [(key, writer) for key, writer in own if key[1].startswith("process ")]
+            named = [name for at, name in self._by_key if at == path and name]
             plain = self._by_key.get((path, ""))
-            if plain is not None and len(of_pids) == len(own) - 1 == 1:
-                _, writer = of_pids[0]
+            if plain is not None and len(named) == 1 and named[0].startswith("process "):
+                writer = self._by_key[path, named[0]]
                 merged = sorted((*plain.lines, *writer.lines), key=lambda line: line.number)
                 writer.first, writer.last = merged, deque()
                 writer.rank = plain.rank if writer.rank is None else writer.rank
@@ -218,20 +213,17 @@ def _unwrapped(text: str) -> str:
 
 def _identify(writer: Writer, text: str) -> None:
     """Note the rank, node and device that CANN names in a line of its process."""
-    for form in _IDENTITIES:
-        match = form.search(text)
-        if match is None:
-            continue
-        parts = match.groupdict()
-        size = int(parts["size"])
-        is_group = bool(parts.get("group"))
-        if size > writer.size or (size == writer.size and not is_group):
-            writer.size = size
-            if not writer.is_named:
-                writer.rank, writer.is_of_group = int(parts["rank"]), is_group
-            writer.node = writer.node or parts.get("node") or ""
-            writer.device = int(parts["device"]) if parts.get("device") else writer.device
-            writer.ip = parts.get("ip") or writer.ip
-            job = _JOB.search(text)
-            writer.job = job[1] if job else writer.job
+    match = next(filter(None, (form.search(text) for form in _IDENTITIES)), None)
+    if match is None:
         return
+    parts = match.groupdict()
+    size, is_group = int(parts["size"]), bool(parts.get("group"))
+    if size > writer.size or (size == writer.size and not is_group):
+        writer.size = size
+        if not writer.is_named:
+            writer.rank, writer.is_of_group = int(parts["rank"]), is_group
+        writer.node = writer.node or parts.get("node") or ""
+        writer.device = int(parts["device"]) if parts.get("device") else writer.device
+        writer.ip = parts.get("ip") or writer.ip
+        job = _JOB.search(text)
+        writer.job = job[1] if job else writer.job

@@ -9,16 +9,7 @@ from signal import SIGKILL, SIGTERM
 from typing import Final
 
 from ascendboot.jobs.error_codes import Known, known_end, known_of_launcher, known_words
-from ascendboot.jobs.evidence import (
-    NOBODY,
-    Collector,
-    ErrorKind,
-    Named,
-    RankError,
-    RankEvidence,
-    shown_time,
-    without_numbers,
-)
+from ascendboot.jobs.evidence import Collector, Named, RankEvidence, shown_time, without_numbers
 from ascendboot.jobs.progress import BY_LAUNCHER, OF_A_LOST_LAUNCHER, Progress
 from ascendboot.launch.events import ENDING
 from ascendboot.launch.plan import Job
@@ -161,7 +152,7 @@ class _Blame(IntEnum):
 
 
 def first_cause(
-    ranks: Sequence[RankEvidence], launcher: Named = NOBODY, *, uncertainty_s: float = 0.0
+    ranks: Sequence[RankEvidence], launcher: Named | None = None, *, uncertainty_s: float = 0.0
 ) -> JobCause | None:
     """Return why a job with these ranks failed; None when no rank failed before it was ended.
 
@@ -176,7 +167,7 @@ def first_cause(
         return blames[one.rank], unknown if one.failed_at is None else one.failed_at, one.rank
 
     suspects = sorted(ranks, key=likelihood)
-    missed = missing_ranks(ranks, launcher)
+    missed = missing_ranks(ranks, launcher or Named())
     if missed and missed.unsure:
         missed = _by_stacks([one for one in ranks if one.rank in missed.ranks]) or missed
     head, blame = suspects[0], blames[suspects[0].rank]
@@ -196,7 +187,7 @@ def first_cause(
         kind = CauseKind.ONE_OF if missed.unsure else CauseKind.LEFT
         why, unsure = missed.why, missed.unsure or missed.doubt
         head = same[0]
-        error = head.peer or _report_of(missed, ranks) or head.first_error
+        error = head.peer or (_first_reporter(missed, ranks) or head).first_error
         meaning, remedy = "", _SEE_LOGS
     else:
         return None
@@ -244,7 +235,7 @@ def _alike(suspects: Sequence[RankEvidence], blames: Mapping[int, _Blame]) -> li
             one
             for one in suspects
             if one.error is not None
-            and one.error.kind is not ErrorKind.PEER
+            and one.peer is None
             and without_numbers(one.error.words) == words
         ]
     elif blames[first.rank] is _Blame.OWN and first.failed_at is not None:
@@ -264,21 +255,16 @@ def _alike(suspects: Sequence[RankEvidence], blames: Mapping[int, _Blame]) -> li
 def _reason(
     same: Sequence[RankEvidence], blame: _Blame, second: RankEvidence | None, uncertainty_s: float
 ) -> tuple[str, str]:
-    """Return why these ranks were chosen, and what makes it uncertain.
-
-    `second` is the next rank that failed on its own.
-    """
+    """Return why these were chosen, and what makes that uncertain; `second` is the next suspect."""
     head = same[0]
     if blame is _Blame.OWN_WHEN_ENDED:
         return "no other rank logged an error of its own; the time of this error is unknown", ""
     if blame is _Blame.KILLED:
         return "all others only lost a peer; this rank was killed and logged no error", ""
+    why, unsure = "no other rank failed on its own", ""
     if head.is_killed_unseen:
         why = "the launcher reported its death; the wrapper that records its end died with it"
-        unsure = ""
-    elif second is None:
-        why, unsure = "no other rank failed on its own", ""
-    else:
+    elif second is not None:
         why, unsure = _lead(head, second, uncertainty_s)
     if len(same) > 1:
         why = "they failed in the same way, and no other rank failed before them"
@@ -368,7 +354,7 @@ class MissingRanks(Value):
     """What makes it uncertain that they are the cause."""
 
 
-def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> MissingRanks | None:
+def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named) -> MissingRanks | None:
     """Return the ranks that others lost; None if no rank failed because it lost a peer.
 
     The first of these that exists: a rank without an error that others name; one that only the
@@ -394,19 +380,16 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
     if not found and len(silent) == 1 and any(one.has_failed for one in losers):
         why = "all others lost a peer, and only this rank logged no error"
         found = MissingRanks(silent, why)
-    if found and (circles := _circles(_reports(losers))):
+    reports = {rank: missing.ranks for rank, missing in of_peers.items()}
+    if found and (circles := _circles(reports)):
         doubt = f"{ranks_named(circles)} report each other missing"
         found = replace(found, doubt=doubt)
     if found or not any(one.has_failed for one in losers):
         return found
     if silent:
-        who = ranks_named([one.rank for one in losers])
-        return MissingRanks(
-            silent,
-            f"{who} lost a peer, and these logged no error",
-            "the logs do not show which of them was lost",
-        )
-    return _among_losers(losers)
+        why = f"{ranks_named(reports)} lost a peer, and these logged no error"
+        return MissingRanks(silent, why, "the logs do not show which of them was lost")
+    return _among_losers(losers, reports)
 
 
 def _by_stacks(candidates: Sequence[RankEvidence]) -> MissingRanks | None:
@@ -452,9 +435,10 @@ def _named(
     return None
 
 
-def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
+def _among_losers(
+    losers: Sequence[RankEvidence], reports: Mapping[int, Sequence[int]]
+) -> MissingRanks:
     """Return the one rank that all others name, or all, when every rank lost a peer."""
-    reports = _reports(losers)
     for one in losers:
         naming = {rank: named for rank, named in reports.items() if named and rank != one.rank}
         if len(naming) > 1 and all(set(named) == {one.rank} for named in naming.values()):
@@ -478,15 +462,8 @@ def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
     return MissingRanks(ranks, "every rank only reports that it lost another", unsure)
 
 
-def _reports(losers: Iterable[RankEvidence]) -> dict[int, tuple[int, ...]]:
-    return {one.rank: one.peer.missing.ranks for one in losers if one.peer}
-
-
 def _ends_of_chains(reports: Mapping[int, Sequence[int]]) -> frozenset[int]:
-    """Return the ranks to which all reports lead.
-
-    A chain ends at a rank that does not report exactly one other, or at all ranks of a circle.
-    """
+    """Return where reports lead: a rank that does not report exactly one other, or a circle."""
     ends, done = set[int](), set[int]()
     for start in (rank for rank, named in reports.items() if named):
         chain, at = dict[int, int](), start
@@ -506,14 +483,11 @@ def _circles(reports: Mapping[int, Sequence[int]]) -> frozenset[int]:
     return frozenset(end for end in _ends_of_chains(reports) if len(reports.get(end, ())) == 1)
 
 
-def _report_of(missed: MissingRanks, ranks: Iterable[RankEvidence]) -> RankError | None:
-    """Return the first error about the missing ranks; one that names them comes first."""
-    far = float("inf")
-    peers = [
-        (missed.ranks.isdisjoint(one.peer.missing.ranks), far if at is None else at, one.rank)
-        for one in ranks
-        if one.peer is not None
-        for at in (one.failed_at,)
-    ]
-    first = min(peers, default=None)
-    return next((one.peer for one in ranks if first and one.rank == first[2]), None)
+def _first_reporter(missed: MissingRanks, ranks: Iterable[RankEvidence]) -> RankEvidence | None:
+    """Return the first rank that lost a peer; one that names the missing ranks comes first."""
+
+    def order(one: RankEvidence) -> tuple[bool, bool, float, int]:
+        is_other = missed.ranks.isdisjoint(one.first_error.missing.ranks)
+        return is_other, one.failed_at is None, one.failed_at or 0.0, one.rank
+
+    return min((one for one in ranks if one.peer), key=order, default=None)

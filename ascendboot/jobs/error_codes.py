@@ -80,12 +80,10 @@ class KnownText(Known):
 
 def _follow(form: Sequence[str], line: str) -> bool:
     """Whether the texts are in a line, one after the other."""
-    at = 0
     for text in form:
-        at = line.find(text, at)
-        if at < 0:
+        _, found, line = line.partition(text)
+        if not found:
             return False
-        at += len(text)
     return True
 
 

@@ -17,7 +17,6 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.jobs.error_codes import known_errors, known_words, names_a_peer
 from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
 from ascendboot.jobs.stacks import RankView, parse_stacks
-from ascendboot.launch.events import RankEnded
 from ascendboot.launch.plan import LAUNCHER_LOG, Job, PlannedRank, rank_log, rank_plogs
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import RankEnd
@@ -251,10 +250,7 @@ class Peers:
         return Named(tuple(sorted(ranks)), tuple(sorted(nodes)))
 
     def _at(self, parts: dict[str, str | None], writer: PlannedRank | None) -> int | None:
-        """Return the rank of a device address, or of a device id and a server.
-
-        Without a server it is that of the writer.
-        """
+        """Return the rank of a device address, or of a device id on a server (or the writer's)."""
         ip = (parts.get("ip") or "").lower()
         of_ip = self._by_ip.get(ip, set())
         if len(of_ip) == 1:
@@ -319,8 +315,6 @@ class ErrorInLog(Value):
 
 
 class _Found(NamedTuple):
-    """One error among the lines of a log."""
-
     place: int
     """Of its first line among the lines."""
     text: str
@@ -331,11 +325,7 @@ class _Found(NamedTuple):
 
 
 def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
-    """Return the first error of the last failure in the end of a log; None if there is none.
-
-    `begins_at` is the offset of `tail` in the log. More than twenty ordinary lines separate two
-    failures; a failure with more than two hundred ordinary lines after it does not count.
-    """
+    """Return the first error of the last failure in the end of a log, from `begins_at` on."""
     raw_lines = tail.split(b"\n")
     found = error_among([plain_line(raw) for raw in raw_lines], range(len(raw_lines)))
     if found is None:
@@ -474,31 +464,31 @@ class Collector:
 
     def evidence(self, ends: Sequence[RankEnd]) -> list[RankEvidence]:
         """Return the evidence of each rank; `ends` includes what only the launcher reported."""
-        return [
-            self._of_rank(rank, end, self.progress.ended.get(rank.rank))
-            for rank, end in zip(self.plan.ranks, ends, strict=True)
-        ]
+        return [self._of_rank(rank, end) for rank, end in zip(self.plan.ranks, ends, strict=True)]
 
     def named_by_launcher(self) -> Named:
         """Return the ranks and nodes that the launcher's log names as missing."""
         tail, _ = tail_of(self.folder / LAUNCHER_LOG)
         return self._peers.named_in(tail.decode(errors="replace").replace("\r", ""), None)
 
-    def _of_rank(self, rank: PlannedRank, end: RankEnd, seen: RankEnded | None) -> RankEvidence:
-        ended_at = None if seen is None else self.clocks.here(rank.node, seen.at)
-        node_rank = self.plan.nodes.index(rank.node)
+    def _of_rank(self, rank: PlannedRank, end: RankEnd) -> RankEvidence:
+        seen, node_rank = self.progress.ended.get(rank.rank), self.plan.nodes.index(rank.node)
         return RankEvidence(
             rank=rank.rank,
             node=rank.node,
             device=rank.device_id,
             exit_code=end.exit_code,
-            ended_at=ended_at,
+            ended_at=self._ended_at(rank),
             is_ended_by_us=self.progress.was_ended(rank.rank, node_rank),
             is_killed_unseen=seen is None and bool(end.exit_code),
             out_of_memory=seen is not None and seen.out_of_memory,
-            error=self._error(rank, seen, ended_at) if seen is None or seen.exit_code else None,
+            error=self._error(rank) if seen is None or seen.exit_code else None,
             view=self._view(rank),
         )
+
+    def _ended_at(self, rank: PlannedRank) -> float | None:
+        seen = self.progress.ended.get(rank.rank)
+        return None if seen is None else self.clocks.here(rank.node, seen.at)
 
     def _view(self, rank: PlannedRank) -> RankView | None:
         """Where rank-exec saw a rank when its end began."""
@@ -508,35 +498,25 @@ class Collector:
             return next((view for view in views if view.rank == rank.rank), None)
         return None
 
-    def _error(
-        self, rank: PlannedRank, seen: RankEnded | None, ended_at: float | None
-    ) -> RankError | None:
+    def _error(self, rank: PlannedRank) -> RankError | None:
         """Return the error in the logs of a rank, or else in its error file."""
-        filed = self._filed(rank, ended_at)
-        plogs = sorted((self.folder / rank_plogs(rank.rank)).rglob("plog-*.log"))
-        found = [self._logged(rank, seen, ended_at, filed, rank_log(rank.rank))]
-        for path in plogs:
-            error = self._logged(rank, seen, ended_at, filed, str(path.relative_to(self.folder)))
+        filed, ended_at = self._filed(rank), self._ended_at(rank)
+        found = [self._logged(rank, rank_log(rank.rank), filed)]
+        for path in sorted((self.folder / rank_plogs(rank.rank)).rglob("plog-*.log")):
+            error = self._logged(rank, str(path.relative_to(self.folder)), filed)
             # Many errors in a plog stop nothing: only a known one that is recent counts.
             is_recent = error and ended_at and error.at and ended_at - error.at < _RECENT_S
             found += [error] if error and is_recent and known_words(error.words) else []
         return first_error([error for error in found if error is not None]) or filed
 
-    def _logged(
-        self,
-        rank: PlannedRank,
-        seen: RankEnded | None,
-        ended_at: float | None,
-        filed: RankError | None,
-        name: str,
-    ) -> RankError | None:
+    def _logged(self, rank: PlannedRank, name: str, filed: RankError | None) -> RankError | None:
         """Return the error in one file of a rank; an error without a time has that of `filed`."""
         tail, begins_at = tail_of(self.folder / name)
         logged = error_in(tail, begins_at=begins_at)
         if logged is None:
             return None
-        zone_s, until = self._zones.get(rank.node), None if seen is None else seen.at
-        written = time_in(logged.line, zone_s=zone_s, until=until)
+        zone_s, seen = self._zones.get(rank.node), self.progress.ended.get(rank.rank)
+        written = time_in(logged.line, zone_s=zone_s, until=None if seen is None else seen.at)
         if written is None:
             arrivals = self.progress.arrivals.get(name)
             at = None if arrivals is None else arrivals.of(logged.offset)
@@ -544,7 +524,7 @@ class Collector:
         else:  # a time without a fraction means any moment of that second
             precision_s = _SECOND if written.is_integer() else 0.0
             at = self.clocks.here(rank.node, written + precision_s)
-        at = _earliest(at, ended_at)
+        at = _earliest(at, self._ended_at(rank))
         node_rank = self.plan.nodes.index(rank.node)
         ending = self.clocks.here(rank.node, self.progress.ending_started(rank.rank, node_rank))
         is_late = at is not None and at - precision_s >= ending
@@ -560,7 +540,7 @@ class Collector:
             missing=self._peers.named_in(logged.trouble, rank) if logged.of_a_peer else NOBODY,
         )
 
-    def _filed(self, rank: PlannedRank, ended_at: float | None) -> RankError | None:
+    def _filed(self, rank: PlannedRank) -> RankError | None:
         """Return the error that torchelastic's `@record` wrote; its time is a whole second."""
         try:
             message = json.loads(self.progress.error_files[rank.rank])["message"]
@@ -572,7 +552,7 @@ class Collector:
         of_a_peer = (known is not None and known.of_a_peer) or names_a_peer(words)
         return RankError(
             kind=ErrorKind.PEER if of_a_peer else ErrorKind.OWN,
-            at=_earliest(self.clocks.here(rank.node, at), ended_at),
+            at=_earliest(self.clocks.here(rank.node, at), self._ended_at(rank)),
             precision_s=_SECOND,
             words=words.strip().partition("\n")[0],
             source="error file",
@@ -585,8 +565,7 @@ def first_error(errors: Sequence[RankError]) -> RankError | None:
     if not errors:
         return None
     dated = all(error.at is not None for error in errors)
-    is_peer = {error: error.kind is ErrorKind.PEER for error in errors}
-    first = min(errors, key=lambda error: (error.at or 0.0) if dated else float(is_peer[error]))
+    first = min(errors, key=lambda one: (one.at or 0.0) if dated else one.kind is ErrorKind.PEER)
     ranks = {rank for error in errors for rank in error.missing.ranks}
     nodes = {node for error in errors for node in error.missing.nodes}
     missing = Named(tuple(sorted(ranks)), tuple(sorted(nodes)))

@@ -7,7 +7,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -16,12 +15,12 @@ from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HungJob
 from ascendboot.jobs.loss import BadLoss, LossLines, LossWatch
-from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain, start_of_line
+from ascendboot.jobs.output import LogCopy, RankOutput, plain, start_of_line
 from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import Event, NodeSample
 from ascendboot.launch.plan import Job, JobRecord, rank_log
 from ascendboot.transport.api import Command, Effect, Transport
-from ascendboot.transport.pool import on_each
+from ascendboot.transport.pool import on_each, results_and_errors
 from ascendboot.value import Struct, Value, field
 
 
@@ -81,22 +80,15 @@ class Followers(Struct, eq=False):
     arrivals: dict[str, Arrivals] = field(default_factory=dict)
 
     def open(self, transports: Mapping[str, Transport]) -> None:
-        """Start to follow all nodes.
-
-        Raises:
-            OSError: a file on the control machine could not be opened.
-            NodeError: a node's stream could not be opened; close those that were.
-        """
+        """Start to follow all nodes; call `close` also after an OSError or NodeError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for node in self.plan.nodes:
-            self.nodes[node] = self._logs(node)
-            self.arrivals.update(self.nodes[node].arrivals)
-        opened = on_each(
+            self._open_copies(node)
+        _, errors = results_and_errors(
             self.plan.nodes, lambda node: self.follow(node, transports[node]), forks=self.forks
         )
-        for error in opened.values():
-            if isinstance(error, NodeError):
-                raise error
+        for error in errors.values():
+            raise error
 
     def follow(self, node: str, transport: Transport) -> None:
         """Follow a node from where the copies of its files end; drop its previous stream."""
@@ -108,12 +100,12 @@ class Followers(Struct, eq=False):
         self, sizes: Mapping[str, Mapping[str, int]], *, patience_s: float
     ) -> dict[str, dict[str, tuple[int, int]]]:
         """As `NodeLogs.short_of`, for several nodes at once: files and sizes by node."""
-        short = on_each(
+        short, _ = results_and_errors(
             sizes,
             lambda node: self.nodes[node].short_of(sizes[node], patience_s=patience_s),
             forks=len(sizes),  # it only waits, and runs nothing on the nodes
         )
-        return {node: files for node, files in short.items() if not isinstance(files, NodeError)}
+        return short
 
     def close(self) -> None:
         """End all streams and close the copies."""
@@ -121,35 +113,30 @@ class Followers(Struct, eq=False):
         for logs in self.nodes.values():
             logs.close()
 
-    def _logs(self, node: str) -> NodeLogs:
-        lines = {
-            rank_log(rank.rank): LossLines(
-                self.prefix(node, rank.rank),
-                LossWatch(rank.rank, node, self.plan.loss_form),
-                self.on_loss,
-            )
-            for rank in self.plan.ranks_on(node)
-        }
-        copies = {}
-        with ExitStack() as opened:
-            for name in self.plan.logs_on(node):
-                copy = self._copy(name, lines.get(name))
-                copies[name] = opened.enter_context(closing(copy))
-            opened.pop_all()  # all could be opened: they stay open
-        return NodeLogs(
+    def _open_copies(self, node: str) -> None:
+        """Open the copies of a node's logs; `close` also closes them if one cannot be opened."""
+        plan, copies = self.plan, dict[str, LogCopy]()
+        self.nodes[node] = NodeLogs(
             node,
             copies,
             on_event=lambda event: self.on_event(NodeEvent(node, event)),
             on_sample=lambda sample: self.on_sample(node, sample),
+            arrivals=self.arrivals,
         )
-
-    def _copy(self, name: str, lines: Lines | None) -> LogCopy:
-        """Open the copy of a log; of one that is continued, its unfinished line is shown again."""
-        path = self.folder / name
-        resumes = isinstance(self.plan, JobRecord)
-        start = start_of_line(path, path.stat().st_size) if resumes and path.exists() else 0
-        limit = self.plan.log_limit
-        return LogCopy(path, lines, self.output, resumes=resumes, shown_from=start, limit=limit)
+        lines = {
+            rank_log(rank.rank): LossLines(
+                self.prefix(node, rank.rank),
+                LossWatch(rank.rank, node, plan.loss_form),
+                self.on_loss,
+            )
+            for rank in plan.ranks_on(node)
+        }
+        copy = partial(LogCopy, output=self.output, limit=plan.log_limit)
+        for name in plan.logs_on(node):
+            path, resumes = self.folder / name, isinstance(plan, JobRecord)
+            # Of a copy that is continued, the unfinished line is shown again.
+            start = start_of_line(path, path.stat().st_size) if resumes and path.exists() else 0
+            copies[name] = copy(path, lines.get(name), resumes=resumes, shown_from=start)
 
 
 Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | BadLoss | None]
@@ -248,7 +235,13 @@ class Reconnector(Struct, eq=False):
     def _resume(self, node: str, *, silent_s: float) -> None:
         """Follow a node again, over its old connection if that still works."""
         since, told = time.monotonic() - silent_s, set(self.known)
-        self._pause(node)
+        # Wait, and say so once, if its last stream ended as soon as it was opened.
+        if time.monotonic() - self._resumed.get(node, -_PAUSE_S) < _PAUSE_S:
+            if node not in self._hasty:
+                self._hasty.add(node)
+                self.tell(f"{node}: what reads its logs ends at once; trying again each second")
+            self._over.wait(_PAUSE_S)
+        self._resumed[node] = time.monotonic()
         side = None if silent_s else self.transports.get(node)
         if side is not None:
             try:
@@ -284,15 +277,6 @@ class Reconnector(Struct, eq=False):
                     self.tell(f"{error}; trying again")
                 if self._over.wait(_PAUSE_S):
                     raise
-
-    def _pause(self, node: str) -> None:
-        """Wait, and say so once, if the last stream of a node ended as soon as it was opened."""
-        if time.monotonic() - self._resumed.get(node, -_PAUSE_S) < _PAUSE_S:
-            if node not in self._hasty:
-                self._hasty.add(node)
-                self.tell(f"{node}: what reads its logs ends at once; trying again each second")
-            self._over.wait(_PAUSE_S)
-        self._resumed[node] = time.monotonic()
 
     def _tell_back(self, node: str, away_s: float, *, is_new: bool) -> str:
         if is_new:

@@ -81,6 +81,8 @@ class NodeLogs:
     """Gets None when a stream has ended."""
     on_sample: Callable[[NodeSample], None] | None = None
     on_data: Callable[[], None] = lambda: None
+    arrivals: dict[str, Arrivals] = field(default_factory=dict)
+    """By name of a log of which anything has arrived."""
     problem: str = ""
     """Why the stream could not be understood."""
     is_absent: bool = False
@@ -96,7 +98,6 @@ class NodeLogs:
 
     def __post_init__(self) -> None:
         self._events = EventReader(self.node, self.on_event)
-        self.arrivals = {name: Arrivals() for name in self.copies}
 
     @property
     def is_read(self) -> bool:
@@ -212,7 +213,7 @@ class NodeLogs:
                 else:
                     self._wrote = self._wrote or name.startswith("rank.")
                     copy.give(content)
-                    self.arrivals[name].note(copy.size, time.time())
+                    self.arrivals.setdefault(name, Arrivals()).note(copy.size, time.time())
             case "absent":
                 self.is_absent = True
             case "lost":

@@ -84,10 +84,7 @@ class Detector:
         A hang is reported once until a rank does something again. Silence alone is reported once
         per job: a program may work without output.
         """
-        if node in self._views:
-            self._views[node].take(sample)
-        else:
-            self._views[node] = _NodeView(sample)
+        self._views.setdefault(node, _NodeView(sample)).take(sample)
         self._due.discard(node)
         if self._due:
             return None

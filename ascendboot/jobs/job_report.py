@@ -69,7 +69,8 @@ def report_on(
         log = folder / rank_log(failure[0].rank)
         last_lines = "\n".join(_lines(log)[-_LAST_LINES:])
         explained = FirstFailure(**asdict(failure[0]), message=last_lines, log=str(log))
-    report = replace(
+    losses = loss_words(_losses(job))
+    return replace(
         running_report(plan, started, str(folder)),
         state=state,
         exit_code=exit_code,
@@ -77,13 +78,9 @@ def report_on(
         ranks=ends,
         duration_s=duration_s,
         message=message,
-        notes=(*plan.notes, *progress.unsure, *progress.notes),
-        cause=cause,
+        notes=(*plan.notes, *progress.unsure, *progress.notes, *(() if cause else losses)),
+        cause=cause and replace(cause, losses=losses),
     )
-    losses = loss_words(_losses(job))
-    if cause is None:
-        return replace(report, notes=(*report.notes, *losses))
-    return replace(report, cause=replace(cause, losses=losses))
 
 
 def with_device_changes(

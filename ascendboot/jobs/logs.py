@@ -34,11 +34,7 @@ def chosen_ranks(
     nodes: str | None,
     groups: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[int, ...]:
-    """Return the ranks that both selections name; None selects all.
-
-    Raises:
-        UsageError: a selection or both together have none.
-    """
+    """Return the ranks that both selections name, UsageError if none; None selects all."""
     on = None if nodes is None else names_among("logs: --node", nodes, job.nodes, groups)
     wanted = None if ranks is None else id_list("logs: --rank", ranks)
     if unknown := [rank for rank in wanted or () if rank >= len(job.ranks)]:
@@ -121,7 +117,7 @@ def fetch_tails(
     complete log. A hole before them keeps the offsets of the whole log.
     """
 
-    def fetch(node: str) -> list[re.Match[str]]:
+    def fetch(node: str) -> None:
         names = () if has_logs else job.logs_on(node)
         ranks = {rank.rank for rank in job.ranks_on(node)}
         command = read_script(
@@ -138,13 +134,9 @@ def fetch_tails(
             number = [*map(bool, matches)].index(False)
             shown = lines[number][:80]
             raise result.failed(NotUnderstoodError("the logs", number + 1, shown, "tail or end"))
-        return [m for m in tails if m and (m[1] in names or (m[2] and int(m[2]) in ranks))]
-
-    found, errors = results_and_errors(transports, fetch, forks=forks)
-
-    def write(node: str) -> None:
+        own = [m for m in tails if m and (m[1] in names or (m[2] and int(m[2]) in ranks))]
         try:
-            for tail in found[node]:
+            for tail in own:
                 (place / tail[1]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with (place / tail[1]).open("wb") as file:
                     file.seek(int(tail[3]))
@@ -152,4 +144,4 @@ def fetch_tails(
         except (OSError, ValueError) as error:  # ValueError: a node's base64 is damaged
             raise NodeError(node, f"could not write the ends of its logs here: {error}") from error
 
-    return errors | results_and_errors(found, write, forks=1)[1]
+    return results_and_errors(transports, fetch, forks=forks)[1]

@@ -74,10 +74,7 @@ class LossWatch:
         self._is_over = self._was_same = False
 
     def look(self, block: bytes, at: float | None = None) -> Iterator[BadLoss]:
-        """Yield what went wrong in a block that arrived at Unix time `at`; most blocks cost little.
-
-        Without `at` an unchanged loss is not found.
-        """
+        """Yield what went wrong in a block; an unchanged loss only if it came at Unix time `at`."""
         if self._is_over or not any(word in block for word in self._words):
             return
         line_ends = -1

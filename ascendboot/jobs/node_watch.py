@@ -53,10 +53,7 @@ class NodeWatch(Struct, kw_only=True, eq=False):
 
     @contextmanager
     def watching(self, begun: Callable[[], bool]) -> Iterator[None]:
-        """Watch in a thread of its own until the block ends; then the core is left alone.
-
-        `begun` returns whether all ranks of the generation have begun.
-        """
+        """Watch in a thread until the block ends; `begun` returns whether all ranks have begun."""
         over = threading.Event()
         words = (begun, over)
         threading.Thread(target=self._run, args=words, name="node watch", daemon=True).start()

@@ -45,10 +45,7 @@ def plain(node: str, rank: int) -> bytes:
 
 
 def by_node(nodes: Sequence[str]) -> Callable[[str, int], bytes]:
-    """Return a function for prefixes with one colour per node.
-
-    The prefix resets a colour that another line left on; the text after it is plain.
-    """
+    """Return a function for prefixes with one colour per node, which also end an older colour."""
     places = {node: place for place, node in enumerate(nodes)}
 
     def coloured(node: str, rank: int) -> bytes:
@@ -284,15 +281,6 @@ def _folded_label(labels: tuple[bytes, ...]) -> bytes:
 # offsets, so the size of a copy is always the offset of the next byte.
 
 
-def dropped_range(size: int, limit: int) -> tuple[int, int]:
-    """Return the range that is dropped from a log of this size once it uses more than `limit`.
-
-    A quarter of the limit stays at the beginning, half of it at the end. File systems only free
-    whole blocks, so the range is aligned to MiB.
-    """
-    return limit // 4 // _MIB * _MIB, (size - limit // 2) // _MIB * _MIB
-
-
 def drop(path: Path, start: int, end: int) -> bool:
     """Free the disk space of these bytes; False if the file system cannot."""
     offset = ("--offset", str(start), "--length", str(end - start))
@@ -363,7 +351,10 @@ class LogCopy:
         except OSError as error:
             self._lose(error)
             return
-        start, end = dropped_range(self.size, self.limit)
+        # A quarter of the limit stays at the beginning, half of it at the end. File systems only
+        # free whole blocks, so the range is aligned to MiB.
+        start = self.limit // 4 // _MIB * _MIB
+        end = (self.size - self.limit // 2) // _MIB * _MIB
         if self.limit and self.size - max(0, self._dropped_to - start) > self.limit:
             drop(self.path, max(start, self._dropped_to), end)
             self._dropped_to = end
@@ -427,10 +418,7 @@ def start_of_line(path: Path, at: int) -> int:
 
 
 def size_at(marks: bytes, moment: float) -> int | None:
-    """Return the size of a log at a Unix time by its node's clock; None if it is unknown.
-
-    `marks` has the node's records: lines of time, size, and the dropped range.
-    """
+    """Return the size of a log at a Unix time of its node, by its `marks`; None: unknown."""
     noted = [(float(mark[1]), int(mark[2])) for mark in _MARK.finditer(marks)]
     before = [size for at, size in noted if at <= moment]
     return None if not noted else before[-1] if before else 0

@@ -70,11 +70,7 @@ def probe_jobs(
     details: bool = False,
     forks: int,
 ) -> dict[str, dict[str, JobProbe] | NodeError]:
-    """Return the state of the jobs with these ids by node; without ids, of all running jobs.
-
-    `jobs` is the folder of all jobs of the cluster. A node that could not be reached has its error
-    instead.
-    """
+    """Return the state of these jobs in the folder `jobs`, or of all that run there, by node."""
     words = (str(jobs), "1" if details else "0", *job_ids)
     command = read_script(script("jobs-probe.sh"), *words, purpose=_PURPOSE)
     return on_each(

@@ -10,7 +10,7 @@ from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
 from ascendboot.jobs.loss import BadLoss
 from ascendboot.launch import events
 from ascendboot.launch.plan import Job
-from ascendboot.value import Struct, field
+from ascendboot.value import Struct, field, replace
 
 _APART_S = 0.2
 _MOST_MARKS = 600
@@ -135,8 +135,10 @@ class Progress(Struct, kw_only=True):
                 self.endings[node_rank] = at
             case events.StopRequested():
                 self.stopped = True
-            case events.StartOverdue():
-                self.overdue = event if self.overdue is None else self.overdue.merged_with(event)
+            case events.StartOverdue(late=late, awaited=awaited):
+                first = self.overdue or event  # under torchrun each node records its own
+                late = tuple(sorted({*first.late, *late}))
+                self.overdue = replace(first, late=late, awaited=first.awaited or awaited)
             case _:
                 pass  # starts of launchers, and agents, change nothing here
 
@@ -160,17 +162,10 @@ def has_started(plan: Job, progress: Progress) -> bool:
 
 
 def will_end(plan: Job, event: events.Event, progress: Progress) -> bool:
-    """Whether the launcher ends soon after `event`.
-
-    It does once the job is being ended, a rank failed, or all ranks have ended.
-    """
-    match event:
-        case events.StopRequested() | events.EndingBegan() | events.RankEndingBegan():
-            return True
-        case events.RankEnded(exit_code=code):
-            return bool(code) or len(progress.ended) == len(plan.ranks)
-        case _:
-            return False
+    """Whether the launcher ends soon: after an order, a failure, or the end of all ranks."""
+    if isinstance(event, events.RankEnded):
+        return bool(event.exit_code) or len(progress.ended) == len(plan.ranks)
+    return isinstance(event, events.StopRequested | events.EndingBegan | events.RankEndingBegan)
 
 
 _KILLED = (

@@ -206,13 +206,10 @@ class Following:
 
     def _look_at_nodes(self) -> float | None:
         """Connect anew to silent nodes; return when to look again, None: never."""
-        at_most_s = self.limits.node_s
-        if at_most_s == _NEVER:
-            return None
         for name, node in self._followers.nodes.items():
-            if node.silent_s >= at_most_s and name not in self.progress.lost:
+            if node.silent_s >= self.limits.node_s and name not in self.progress.lost:
                 self._reconnector.reconnect(name, silent_s=node.silent_s)
-        return _LOOK_S
+        return None if self.limits.node_s == _NEVER else _LOOK_S
 
     def _on_timeout(self, silent_s: float) -> None:
         now = time.monotonic()
@@ -281,7 +278,11 @@ class Following:
     def _on_reconnected(self, back: follow.Reconnected) -> None:
         """Continue with a reconnected node; without the primary no job can be followed."""
         if isinstance(back.error, UnreachableError) and self.limits.node_s < _NEVER:
-            if not self._is_cut_off():
+            silent_s = [node.silent_s for node in self._followers.nodes.values()]
+            at_least_s = min(silent_s) if len(silent_s) > 1 else 0.0
+            # If all of several nodes are silent, rather this machine has lost its network, which
+            # the job does not need. After `silence_s` they count as lost all the same.
+            if not self.limits.node_s <= at_least_s < self.limits.silence_s:
                 self.progress.lost[back.node] = back.error.message
                 self._over = True  # the cleanup ends what is left of the job on the others
             return
@@ -295,14 +296,6 @@ class Following:
         # Events of the interruption arrive now.
         soon = time.monotonic() + self.limits.drain_s
         self._start_by, self._end_by = max(self._start_by, soon), max(self._end_by, soon)
-
-    def _is_cut_off(self) -> bool:
-        """Whether all of several nodes are silent: then rather this machine has lost its network.
-
-        The job does not need it. After `silence_s` the nodes count as lost all the same.
-        """
-        silent_s = [node.silent_s for node in self._followers.nodes.values()]
-        return len(silent_s) > 1 and self.limits.node_s <= min(silent_s) < self.limits.silence_s
 
     def _lost_primary(self, seen: str, *, and_so: str = "the job continues") -> UnreachableError:
         job = f"job {self.plan.job_id}"
@@ -320,10 +313,7 @@ class Following:
         self._expect_end()
 
     def _expect_end(self, *, failed: bool = False) -> None:
-        """Expect the launcher to end the job within a known time.
-
-        Once a rank failed, the ranks on all nodes are ended at once, unless the launcher does so.
-        """
+        """Expect the launcher to end soon; once a rank failed, end all ranks unless it does."""
         plan = self.plan
         self._start_by = self._tell_by = _NEVER
         spreads_failure = LAUNCHERS[plan.launcher_kind].traits.spreads_failure
@@ -335,10 +325,7 @@ class Following:
             self._end_by = time.monotonic() + ends_within_s(plan.grace_s)
 
     def _clean_up(self) -> None:
-        """End remaining processes of the job on all nodes, and wait for output that still arrives.
-
-        Its launcher has ended, or did not end in time.
-        """
+        """Once the launcher is over, or late: end what is left on all nodes, wait for output."""
         progress, nodes, lost = self.progress, self.plan.nodes, self.progress.lost
         found: dict[str, stop.Terminated | NodeError] = {
             node: UnreachableError(node, why) for node, why in lost.items()
@@ -402,10 +389,9 @@ class Following:
     def _terminate(
         self, nodes: Sequence[str], *, linger_s: float, grace_s: float
     ) -> dict[str, stop.Terminated | NodeError]:
-        transports = {node: self._sides[node] for node in nodes}
-        folder, forks = self.plan.job_folder, self.forks
+        sides, folder = {node: self._sides[node] for node in nodes}, self.plan.job_folder
         return stop.terminate_processes(
-            transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks
+            sides, folder, linger_s=linger_s, grace_s=grace_s, forks=self.forks
         )
 
     def _note_next(self) -> None:

@@ -195,10 +195,7 @@ def read_stacks(
     why: str,
     forks: int,
 ) -> tuple[list[str], Path | None]:
-    """Read where the ranks are; details go to `WHY-TIME.txt` in `folder`, that of the run.
-
-    Returns the lines for the screen, and the file; None when it could not be written.
-    """
+    """Read where the ranks are; return lines, and the file with details (None: not written)."""
     command = read_script(
         script("jobs-stacks.sh"),
         *(str(job_folder), python, f"{_SPY_S:g}"),

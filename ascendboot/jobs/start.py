@@ -79,11 +79,7 @@ def discard(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
 
 
 def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
-    """Start the launcher or agents, detached from this connection.
-
-    Raises:
-        NodeError: not started on this node, maybe on others.
-    """
+    """Start the launcher or agents, detached; after a NodeError others may have started."""
     command = write_script(_START, str(plan.job_folder), purpose=f"start job {plan.job_id}")
     nodes = [start.node for start in plan.starts]
     began = on_each(nodes, lambda node: transports[node].run(command).checked(), forks=forks)
@@ -105,10 +101,7 @@ def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, for
 def undo_start(
     plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
 ) -> tuple[str, ...]:
-    """Undo the preparation; returns a message for each node that could not be checked.
-
-    A start whose answer was lost may have succeeded.
-    """
+    """Undo the preparation, and a start whose answer was lost; say which nodes were not checked."""
     terminate_processes(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
     # Without the folder a start in progress fails; an earlier one is found now.
     discard(plan, transports, forks=forks)

@@ -54,16 +54,14 @@ class JobStatus(Value, kw_only=True):
 
     def with_npus(self, uses: Mapping[str, Mapping[int, NpuUse] | str]) -> JobStatus:
         """A copy with the use of the job's NPUs where ranks run, or why it is not known."""
-        nodes, devices = list(self.nodes), dict[str, set[int]]()
-        for rank in self.report.ranks:
-            devices.setdefault(rank.node, set()).add(rank.device)
-        for at, node in enumerate(nodes):
+        nodes = []
+        for node in self.nodes:
             use = uses.get(node.node, {}) if node.alive else {}
             if isinstance(use, str):
-                nodes[at] = replace(node, npu_problem=use)
+                nodes.append(replace(node, npu_problem=use))
             else:
-                ids = sorted(devices.get(node.node, set()) & use.keys())
-                nodes[at] = replace(node, npus={id_: use[id_] for id_ in ids})
+                ids = {self.report.ranks[rank].device for rank in node.ranks} & use.keys()
+                nodes.append(replace(node, npus={id_: use[id_] for id_ in sorted(ids)}))
         return replace(self, nodes=tuple(nodes))
 
     @property
@@ -140,43 +138,37 @@ def why_not_followed(job: JobRecord, probes: Mapping[str, JobProbe | NodeError])
     for node, probe in probes.items():
         if isinstance(probe, NodeError):
             return str(probe)
-        if progress.launcher_code is None and (why := _why_not_whole(job, node, probe, progress)):
-            return f"{node}: {why}"
+        if progress.launcher_code is not None:
+            continue
+        ends = {rank.rank: progress.ended.get(rank.rank) for rank in job.ranks_on(node)}
+        for rank, end in ends.items():
+            if end is not None and end.exit_code:
+                return f"{node}: rank {rank} has ended with exit code {end.exit_code}"
+            if end is None and rank not in probe.ranks_alive:
+                how = "is gone" if rank in progress.started else "had not begun"
+                return f"{node}: rank {rank} {how}"
+        needs_launcher = node == job.primary or (node in job.started_on and None in ends.values())
+        if needs_launcher and not probe.launcher_alive:
+            return f"{node}: its launcher is gone"
     return ""
 
 
-def _why_not_whole(job: JobRecord, node: str, probe: JobProbe, progress: Progress) -> str:
-    ends = {rank.rank: progress.ended.get(rank.rank) for rank in job.ranks_on(node)}
-    for rank, end in ends.items():
-        if end is not None and end.exit_code:
-            return f"rank {rank} has ended with exit code {end.exit_code}"
-        if end is None and rank not in probe.ranks_alive:
-            return f"rank {rank} {'is gone' if rank in progress.started else 'had not begun'}"
-    needs_launcher = node == job.primary or (node in job.started_on and None in ends.values())
-    return "its launcher is gone" if needs_launcher and not probe.launcher_alive else ""
-
-
 def report_of(job: JobRecord, progress: Progress, folder: Path, now: datetime) -> JobReport:
-    """The report of a job that was started before."""
+    """The report of a job that was started before; `now` counts if its end is not known."""
+    at = progress.launcher_ended_at
+    if at is None:
+        at = max((end.at for end in progress.ended.values()), default=None)
+    ended = now.timestamp()
+    if at is not None and progress.launcher_over:
+        ended = job.clocks.here(job.primary, at)
     return report_on(
         job,
         progress,
         folder=folder,
         started=job.started,
-        duration_s=_duration(job, progress, now),
+        duration_s=max(0.0, ended - datetime.fromisoformat(job.started).timestamp()),
         clocks=job.clocks,
     )
-
-
-def _duration(job: JobRecord, progress: Progress, now: datetime) -> float:
-    """From its start to the end of its launcher where that is known, else until now."""
-    began = datetime.fromisoformat(job.started)
-    at = progress.launcher_ended_at
-    if at is None:
-        at = max((end.at for end in progress.ended.values()), default=None)
-    if at is None or not progress.launcher_over:
-        return max(0.0, (now - began).total_seconds())
-    return max(0.0, job.clocks.here(job.primary, at) - began.timestamp())
 
 
 def _state(

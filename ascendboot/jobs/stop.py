@@ -46,10 +46,7 @@ class Terminated(Value):
 def terminate_launcher(
     transport: Transport, folder: PurePosixPath, *, by_stop: bool = False
 ) -> None:
-    """Send SIGTERM to the job's launcher, known by pid and start time.
-
-    `by_stop` records that `stop` ended the job.
-    """
+    """Send SIGTERM to the launcher, known by pid and start time; note if it was `by_stop`."""
     command = write_script(
         script("jobs-terminate.sh"),
         *(str(folder), "stop" if by_stop else ""),
@@ -79,10 +76,7 @@ def terminate_processes(
     grace_s: float,
     forks: int,
 ) -> dict[str, Terminated | NodeError]:
-    """End remaining processes of the job on each node: SIGTERM, `grace_s`, SIGKILL.
-
-    A node that could not be reached has its error instead.
-    """
+    """End what is left on each node: SIGTERM, `grace_s`, SIGKILL; or return the node's error."""
     tenths = (str(round(10 * linger_s)), str(round(10 * grace_s)))
     command = write_script(
         script("jobs-sweep.sh"),

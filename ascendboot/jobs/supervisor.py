@@ -53,10 +53,7 @@ class Generations(Nodes, Protocol):
     def run(self, plan: Job, progress: Progress) -> JobReport:
         """Start a planned generation and follow it to its end; `progress` is filled.
 
-        A generation that was started before is only followed.
-
-        Raises:
-            LaunchError: it was started before, and cannot be followed.
+        One that was started before is only followed, or LaunchError raised if it cannot be.
         """
 
     def stop(self, generation: int) -> Collection[str]:
@@ -96,9 +93,18 @@ class Supervisor(Struct, kw_only=True, eq=False):
         actions = self._begun()
         while True:
             self.keep()
-            if actions and isinstance(end := actions[0], End):
-                return Supervised(end, self._report)
-            actions = self._next(actions)
+            match actions[0] if actions else Wait(self.clock() + _LOOK_S):
+                case Launch() as launch:
+                    actions = self._launched(launch)
+                case Stop(generation=generation):
+                    if generation != self._ended:
+                        self._unverified = self.generations.stop(generation)
+                    actions = self.core.stopped(self.clock(), self._unverified)
+                case Wait(until=until):
+                    found = self._waited(until)
+                    actions = self.core.tick(self.clock()) if found is None else found
+                case End() as end:
+                    return Supervised(end, self._report)
 
     def _begun(self) -> Sequence[Action]:
         """Begin the job, or continue where the last supervisor ended."""
@@ -115,21 +121,6 @@ class Supervisor(Struct, kw_only=True, eq=False):
                 self._ended = 0
                 self.generations.tell(str(error))
         return core.resume(self.clock(), alive=False)
-
-    def _next(self, actions: Sequence[Action]) -> Sequence[Action]:
-        """Do the first of the actions; return those that follow."""
-        match actions[0] if actions else Wait(self.clock() + _LOOK_S):
-            case Launch() as launch:
-                return self._launched(launch)
-            case Stop(generation=generation):
-                if generation != self._ended:
-                    self._unverified = self.generations.stop(generation)
-                return self.core.stopped(self.clock(), self._unverified)
-            case Wait(until=until):
-                found = self._waited(until)
-                return self.core.tick(self.clock()) if found is None else found
-            case End():
-                return ()
 
     def _waited(self, until: float) -> Sequence[Action] | None:
         """Wait until a time; return what is to be done earlier, None: nothing."""

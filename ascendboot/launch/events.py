@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.plan import Job
 from ascendboot.model.names import fold, ranks_named
-from ascendboot.value import Value, from_json, replace
+from ascendboot.value import Value, from_json
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +25,11 @@ def _zone(text: str | None) -> int | None:
     return None if offset is None else int(offset.total_seconds())
 
 
-def _numbers(text: str) -> list[str]:
-    return [] if text == "-" else text.split(",")
-
-
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "zone_s": _zone,
     "out_of_memory": bool,
-    "late": _numbers,
-    "awaited": _numbers,
+    "late": lambda text: text.split(","),
+    "awaited": lambda text: [] if text == "-" else text.split(","),
     "node_rank": lambda text: 0 if text == "-" else text,
 }
 """How the text of a field is read where it is not just a number, or Base64 for bytes."""
@@ -116,11 +112,6 @@ class StartOverdue(Value):
     within_s: float
     at: float
 
-    def merged_with(self, other: StartOverdue) -> StartOverdue:
-        """Add the record of another node."""
-        late = tuple(sorted({*self.late, *other.late}))
-        return replace(self, late=late, awaited=self.awaited or other.awaited)
-
 
 _RankEvent: TypeAlias = RankStarted | RankEnded | RankErrorFile | RankEndingBegan
 _StartEvent: TypeAlias = LauncherStarted | LauncherEnded | HelperChanged
@@ -147,13 +138,12 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (StartOverdue, rf"{_ANY} {_LATE} awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}"),
 )
 """The line of each event; the names of its groups are the fields."""
-_PATTERNS: Final = [(kind, re.compile(form)) for kind, form in _FORMS]
 
 
 def parse_event(line: str, line_number: int) -> Event:
     """Parse one line of a job's events."""
-    for kind, pattern in _PATTERNS:
-        if match := pattern.fullmatch(line):
+    for kind, form in _FORMS:
+        if match := re.fullmatch(form, line):
             found: dict[str, Any] = match.groupdict()
             try:
                 found |= {name: _READ[name](found[name]) for name in found.keys() & _READ.keys()}

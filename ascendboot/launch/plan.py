@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -198,10 +199,8 @@ class Job(Value, kw_only=True, dict=True):
 
     @cached_property
     def _by_node(self) -> Mapping[str, tuple[PlannedRank, ...]]:
-        found: dict[str, list[PlannedRank]] = {}
-        for rank in self.ranks:
-            found.setdefault(rank.node, []).append(rank)
-        return {node: tuple(ranks) for node, ranks in found.items()}
+        # The ranks of a node are consecutive: a plan with others is refused.
+        return {node: tuple(ranks) for node, ranks in groupby(self.ranks, lambda rank: rank.node)}
 
     def logs_on(self, node: str) -> tuple[str, ...]:
         """Return the names of the logs in the job's folder of one node."""
@@ -317,10 +316,7 @@ def generation_id(job_id: str, generation: int) -> str:
 
 
 def record_folder(runs: Path, job_id: str) -> Path | None:
-    """Return the folder of the record of a job, preflight or generation; None: no valid id.
-
-    The beginning of an id and its last part are enough.
-    """
+    """Return the folder of a record, by the beginning or end of its id; None: no valid id."""
     run_id, _, part = job_id.rpartition(".")
     if _PART.fullmatch(part) is None:
         run_id, part = job_id, ""

@@ -66,7 +66,6 @@ def plan(request: LaunchRequest) -> LaunchPlan:
 def _program(
     request: LaunchRequest, launcher: Launcher, script: PurePosixPath, workdir: PurePosixPath
 ) -> tuple[str, ...]:
-    """Return the command of each rank."""
     settings = {
         "ASCENDBOOT_RANK_VARIABLES": ",".join(launcher.traits.rank_variables),
         **({"ASCENDBOOT_SPREADS_FAILURE": "1"} if launcher.traits.spreads_failure else {}),
@@ -159,7 +158,6 @@ def _launch_script(request: LaunchRequest, launcher: Launcher, start: Start) -> 
 
 
 def _refuse_impossible(request: LaunchRequest) -> None:
-    """Refuse a request that is impossible on any nodes."""
     job, placement = f"job {request.job_id}: could not be planned", request.placement
     if len(str(request.base).split()) != 1:
         raise LaunchError(

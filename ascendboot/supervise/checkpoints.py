@@ -102,7 +102,6 @@ class Found(Value):
 
 
 Seen: TypeAlias = Iterator[Saved | Unusable]
-Finder: TypeAlias = Callable[[Listing, CheckpointRules], Seen]
 
 
 def checkpoint_query(rules: CheckpointRules) -> Fact[Listing]:
@@ -141,16 +140,21 @@ def newest(
     all listed ones that are not lost, must have the checkpoint; one without a listing has none.
     """
     living = {name: listing for name, listing in listings.items() if name not in lost}
-    seen = {name: tuple(FINDERS[rules.kind](of, rules)) for name, of in listings.items()}
-    saved = {
-        name: {found.step: found for found in of if isinstance(found, Saved)}
-        for name, of in seen.items()
-    }
+    saved: _Saved = defaultdict(dict)
+    unusable: dict[Unusable, list[str]] = defaultdict(list)
+    for name, listing in listings.items():
+        for found in FINDERS[rules.kind](listing, rules):
+            if isinstance(found, Saved):
+                saved[found.step][name] = found
+            elif name in living:
+                unusable[found].append(name)
     wanted = tuple(living if needed is None else needed)
-    best = _newest({name: saved[name] for name in living}, wanted, rules)
-    notes = () if rules.shared else _notes_on_local(saved, wanted, lost, best, rules)
-    notes = notes or _notes_on_parts(saved, living, best, rules)
-    notes += _notes_on_unusable({name: seen[name] for name in living}, best)
+    best = _newest(saved, living, wanted, rules)
+    newer = sorted((step for step in saved if best is None or step > best.step), reverse=True)
+    later = {step: saved[step] for step in newer}
+    notes = () if rules.shared else _notes_on_local(later, wanted, lost, best, rules)
+    notes = notes or _notes_on_parts(later, living, rules)
+    notes += _notes_on_unusable(unusable, best)
     notes += _notes_on_megatron(living, rules, best)
     for name in (name for name, listing in living.items() if listing.is_cut):
         words = f"holds more than {MOST_ENTRIES:,} entries, and only the highest names were read"
@@ -167,30 +171,29 @@ def resume_words(rules: CheckpointRules, checkpoint: Checkpoint) -> tuple[str, .
     )
 
 
-_Saved: TypeAlias = Mapping[str, Mapping[int, Saved]]
+_Saved: TypeAlias = dict[int, dict[str, Saved]]
+"""What each node has of each step."""
 
 
-def _newest(saved: _Saved, wanted: Sequence[str], rules: CheckpointRules) -> Checkpoint | None:
+def _newest(
+    saved: _Saved, living: Collection[str], wanted: Sequence[str], rules: CheckpointRules
+) -> Checkpoint | None:
     """The newest step that one node has on a shared folder, or all `wanted` on local ones."""
-    for step in sorted({step for of in saved.values() for step in of}, reverse=True):
+    for step in sorted(saved, reverse=True):
+        parts = {name: part for name, part in saved[step].items() if name in living}
         if rules.shared:
-            having = [name for name in saved if _is_on(saved, [name], step, rules)]
+            having = [name for name, part in parts.items() if not _lacks([part], rules)]
         else:
-            having = [*wanted] if _is_on(saved, wanted, step, rules) else []
+            is_whole = all(name in parts for name in wanted)
+            having = [*wanted] if is_whole and not _lacks([parts[n] for n in wanted], rules) else []
         if having:
-            return Checkpoint(step, saved[having[0]][step].path, tuple(having))
+            return Checkpoint(step, parts[having[0]].path, tuple(having))
     return None
 
 
-def _is_on(saved: _Saved, nodes: Sequence[str], step: int, rules: CheckpointRules) -> bool:
-    """Whether each node has the step, and all together have the parts of every rank."""
-    parts = [saved.get(name, {}).get(step) for name in nodes]
-    ranks = frozenset(rank for part in parts if part for rank in part.ranks)
-    return all(parts) and not _lacks(ranks, rules)
-
-
-def _lacks(ranks: frozenset[tuple[int, ...]], rules: CheckpointRules) -> str:
+def _lacks(parts: Iterable[Saved], rules: CheckpointRules) -> str:
     """Why these are not the parts of all ranks; empty if they are, or if each is enough."""
+    ranks = frozenset(rank for part in parts for rank in part.ranks)
     if not ranks or (rules.kind == "mindspore" and rules.reshardable):
         return ""
     sizes = [max(numbers) + 1 for numbers in zip(*ranks, strict=False)]
@@ -202,20 +205,18 @@ def _lacks(ranks: frozenset[tuple[int, ...]], rules: CheckpointRules) -> str:
 
 
 def _notes_on_local(
-    saved: _Saved,
+    later: _Saved,
     wanted: Sequence[str],
     lost: Collection[str],
     best: Checkpoint | None,
     rules: CheckpointRules,
 ) -> tuple[str, ...]:
     """The newest step that left with lost nodes, or that some needed nodes do not have."""
-    newer = {step for of in saved.values() for step in of if best is None or step > best.step}
     left = f"the newest that is left is step {best.step}" if best else "none is left"
-    for step in sorted(newer, reverse=True):
-        having = [name for name, of in saved.items() if step in of]
-        gone = [name for name in having if name in lost]
-        living = [name for name in having if name not in lost]
-        if gone and not (living and _is_on(saved, living, step, rules)):
+    for step, parts in later.items():
+        gone = [name for name in parts if name in lost]
+        living = [name for name in parts if name not in lost]
+        if gone and (not living or _lacks([parts[name] for name in living], rules)):
             noun = "its folder is" if len(gone) == 1 else "their folders are"
             return (f"step {step} died with {fold(gone)} ({noun} local); {left}",)
         absent = [name for name in wanted if name not in living]
@@ -226,15 +227,11 @@ def _notes_on_local(
 
 
 def _notes_on_unusable(
-    seen: Mapping[str, Sequence[Saved | Unusable]], best: Checkpoint | None
+    nodes: Mapping[Unusable, Sequence[str]], best: Checkpoint | None
 ) -> tuple[str, ...]:
     """The newest checkpoints that were passed over, each with the nodes that see it so."""
-    nodes: dict[Unusable, list[str]] = defaultdict(list)
-    for name, of in seen.items():
-        for found in of:
-            if isinstance(found, Unusable) and (best is None or (found.step or 0) > best.step):
-                nodes[found].append(name)
-    order = sorted(nodes, key=lambda found: (-1 if found.step is None else found.step, found.path))
+    later = (found for found in nodes if best is None or (found.step or 0) > best.step)
+    order = sorted(later, key=lambda found: (-1 if found.step is None else found.step, found.path))
     notes = [f"{fold(nodes[found])}: {found.path} {found.why}" for found in reversed(order)]
     more = len(notes) - _MOST_NOTES
     rest = [f"and {more} more checkpoints cannot be used"] if more > 0 else []
@@ -242,16 +239,14 @@ def _notes_on_unusable(
 
 
 def _notes_on_parts(
-    saved: _Saved, living: Collection[str], best: Checkpoint | None, rules: CheckpointRules
+    later: _Saved, living: Collection[str], rules: CheckpointRules
 ) -> tuple[str, ...]:
     """The newest step of which all nodes together lack the parts of some ranks."""
-    newer = {step for name in living for step in saved[name] if best is None or step > best.step}
-    for step in sorted(newer, reverse=True):
-        parts = [saved[name][step] for name in living if step in saved[name]]
-        why = _lacks(frozenset(rank for part in parts for rank in part.ranks), rules)
-        if why:
-            having = [name for name in living if step in saved[name]]
-            return (f"{fold(having)}: {parts[0].path} {why} for step {step}",)
+    for step, of in later.items():
+        parts = {name: part for name, part in of.items() if name in living}
+        if why := _lacks(parts.values(), rules):
+            path = next(iter(parts.values())).path
+            return (f"{fold(parts)}: {path} {why} for step {step}",)
     return ()
 
 
@@ -283,41 +278,33 @@ def find_megatron(listing: Listing, rules: CheckpointRules) -> Seen:
     As Megatron-LM (core 0.12) saves: the tracker is written when all ranks have saved. The path is
     the folder of all checkpoints, which `--load` takes.
     """
-    limit, trouble = _tracked(listing)
+    without = f"may be incomplete: there is no {_TRACKER}; Megatron writes it when all ranks"
+    text, trouble = _marker(listing, _TRACKER, f"{without} have saved")
+    if not trouble and not _STEP.fullmatch(text.strip()):
+        seen = excerpt(text.strip())
+        trouble = f'cannot be judged: {_TRACKER} holds "{seen}" and no number'
+    limit = -1 if trouble else int(text)
     for folder in listing.top(folders=True):
         match = _ITERATION.fullmatch(folder.path)
         if match is None:
             continue
         step, path = int(match[1]), f"{rules.dir}/{folder.path}"
         files = listing.files_below(folder.path)
-        why = trouble or _newer(step, limit, _TRACKER) or _why_not_iteration(folder.path, files)
         folders = {file.path.split("/")[1] for file in files if file.path.count("/") > 1}
-        ranks = map(_RANK_FOLDER.fullmatch, folders)
-        numbers = frozenset(tuple(map(int, rank[1].split("_"))) for rank in ranks if rank)
+        ranks = [rank for rank in map(_RANK_FOLDER.fullmatch, folders) if rank]
+        why = trouble or _newer(step, limit, _TRACKER) or _empty(files)
+        why = why or _why_not_iteration(folder.path, files, has_ranks=bool(ranks))
+        numbers = frozenset(tuple(map(int, rank[1].split("_"))) for rank in ranks)
         yield Unusable(step, path, why) if why else Saved(step, rules.dir, numbers)
 
 
-def _why_not_iteration(folder: str, files: Sequence[Entry]) -> str:
-    empty = _empty(files)
-    if empty:
-        return empty
+def _why_not_iteration(folder: str, files: Sequence[Entry], *, has_ranks: bool) -> str:
     names = {file.path.removeprefix(f"{folder}/") for file in files}
     if any(name.endswith(".distcp") or name in _DISTRIBUTED for name in names):
         wanted = _DISTRIBUTED if any(n.endswith(".distcp") for n in names) else _DISTRIBUTED[:2]
         missing = [name for name in wanted if name not in names]
         return f"is not complete: {', '.join(missing)} is missing" if missing else ""
-    folders = {name.partition("/")[0] for name in names if "/" in name}
-    ranks = {name for name in folders if _RANK_FOLDER.fullmatch(name)}
-    return "" if ranks else "is not complete: it has no files of ranks"
-
-
-def _tracked(listing: Listing) -> tuple[int, str]:
-    """The number in the tracker file, or why there is none."""
-    without = f"may be incomplete: there is no {_TRACKER}; Megatron writes it when all ranks"
-    text, why = _marker(listing, _TRACKER, f"{without} have saved")
-    if why or _STEP.fullmatch(text.strip()):
-        return (-1 if why else int(text)), why
-    return -1, f'cannot be judged: {_TRACKER} holds "{excerpt(text.strip())}" and no number'
+    return "" if has_ranks else "is not complete: it has no files of ranks"
 
 
 def _marker(listing: Listing, name: str, without: str) -> tuple[str, str]:
@@ -356,7 +343,14 @@ def find_tensorflow(listing: Listing, rules: CheckpointRules) -> Seen:
     for shard in filter(None, map(_SHARD.fullmatch, files)):
         counts[shard[1]] = max(counts[shard[1]], int(shard[2]))
     tables = {folder.path for folder in listing.top(folders=True)}
-    stem, limit, trouble = _state(listing)
+    without = f"may be incomplete: there is no file {_STATE}; TensorFlow writes it after the others"
+    text, trouble = _marker(listing, _STATE, without)
+    named = _STATE_PATH.search(text)
+    last = _NUMBERED.fullmatch(posixpath.basename(named[1])) if named else None
+    if last is None and not trouble:
+        first = excerpt(text.strip().split("\n")[0])
+        trouble = f'cannot be judged: {_STATE} begins "{first}" and names no NAME-STEP'
+    stem, limit = (last[1], int(last[2])) if last else ("", -1)
     has_tables = any(re.fullmatch(rf"sparse-{re.escape(stem)}-[0-9]+", name) for name in tables)
     for name in files:
         match = _NUMBERED.fullmatch(name.removesuffix(".index"))
@@ -367,20 +361,6 @@ def find_tensorflow(listing: Listing, rules: CheckpointRules) -> Seen:
         if has_tables and not why and f"sparse-{match[0]}" not in tables:
             why = f"is not complete: sparse-{match[0]} is missing"
         yield Unusable(step, path, why) if why else Saved(step, path)
-
-
-def _state(listing: Listing) -> tuple[str, int, str]:
-    """Name and step of the newest whole checkpoint, or why they are not known."""
-    without = f"may be incomplete: there is no file {_STATE}; TensorFlow writes it after the others"
-    text, why = _marker(listing, _STATE, without)
-    if why:
-        return "", -1, why
-    path = _STATE_PATH.search(text)
-    match = _NUMBERED.fullmatch(posixpath.basename(path[1])) if path else None
-    if match is None:
-        first = excerpt(text.strip().split("\n")[0])
-        return "", -1, f'cannot be judged: {_STATE} begins "{first}" and names no NAME-STEP'
-    return match[1], int(match[2]), ""
 
 
 def _why_not_shards(name: str, counts: Mapping[str, int], files: Mapping[str, int]) -> str:
@@ -422,12 +402,13 @@ def find_torch(listing: Listing, rules: CheckpointRules) -> Seen:
             continue
         if done and not why and entry.path not in done:
             why = "may be incomplete: others have a .done marker, and it has none"
-        step = _step_in(entry.path)
-        if step is None:
+        # The number after a word such as `step`, else the last one that stands by itself.
+        plain = _RANK.sub("", entry.path.lower())
+        if numbers := _AFTER_WORD.findall(plain) or _BY_ITSELF.findall(plain):
+            found[int(numbers[-1])][entry.path] = why
+        else:
             where = f"{rules.dir}/{entry.path}"
             yield Unusable(None, where, "has no step in its name; save it as NAME-STEP.pt")
-        else:
-            found[step][entry.path] = why
     for step, of in found.items():
         yield _together(step, of, _RANK, rules)
 
@@ -455,11 +436,8 @@ def _done(listing: Listing) -> set[str]:
 
 def _why_not_torch(entry: Entry, listing: Listing) -> str | None:
     """Why it is not complete; empty if it is, None if it is no checkpoint at all."""
-    files = [entry]
-    if entry.is_folder:
-        files = [f for f in listing.files_below(entry.path) if f.path.endswith(_PARTS)]
-    elif not entry.path.endswith(_TORCH):
-        return None
+    among = listing.files_below(entry.path) if entry.is_folder else [entry]
+    files = [f for f in among if f.path.endswith(_PARTS if entry.is_folder else _TORCH)]
     if not files:
         return None
     names = [entry.path, *(posixpath.basename(file.path) for file in files)]
@@ -471,13 +449,6 @@ def _why_not_torch(entry: Entry, listing: Listing) -> str | None:
         if metadata not in {file.path for file in listing.files_below(entry.path)}:
             return f"is not complete: {metadata} is missing"
     return _empty(files)
-
-
-def _step_in(name: str) -> int | None:
-    """The number after a word such as `step`, else the last one that stands by itself."""
-    plain = _RANK.sub("", name.lower())
-    numbers = _AFTER_WORD.findall(plain) or _BY_ITSELF.findall(plain)
-    return int(numbers[-1]) if numbers else None
 
 
 # ------------------------------------------------------------------------------------ MindSpore
@@ -567,7 +538,7 @@ def _why_not_sizes(files: Mapping[str, int], sizes: Mapping[str, int]) -> str:
     return ""
 
 
-FINDERS: Final[Mapping[CheckpointKind, Finder]] = {
+FINDERS: Final[Mapping[CheckpointKind, Callable[[Listing, CheckpointRules], Seen]]] = {
     "megatron": find_megatron,
     "tensorflow": find_tensorflow,
     "torch": find_torch,

@@ -90,17 +90,14 @@ class Core(Memory, eq=False):
         on_event: OnEvent = lambda _event: None,
     ) -> Core:
         """Continue from a state file, at the time of the last call; call `resume` next."""
-        if document.get("schema") != SCHEMA:
-            raise AscendbootError(
-                f"state of supervision: schema is {document.get('schema')!r}, not {SCHEMA}; "
-                "use the version of ascendboot that wrote it"
-            )
+        where, schema = "state of supervision", document.get("schema")
+        if schema != SCHEMA:
+            do = "use the version of ascendboot that wrote it"
+            raise AscendbootError(f"{where}: schema is {schema!r}, not {SCHEMA}; {do}")
         try:
             memory = from_json(document, Memory)
         except ValueError as error:
-            raise AscendbootError(
-                f"state of supervision: {error}; remove the file to start again"
-            ) from error
+            raise AscendbootError(f"{where}: {error}; remove the file to start again") from error
         return cls(**asdict(memory), pick=pick, on_event=on_event)
 
     def begin(self, at: float) -> tuple[Action, ...]:
@@ -182,44 +179,40 @@ class Core(Memory, eq=False):
                 self._mark(down, "drop")
         if self.is_interrupted:
             return self._finish(State.GAVE_UP, CODE_INTERRUPTED, "interrupted by the operator")
-        since = min(fault.at for fault in self.faults)
         is_by_operator = self._cause().kind is FaultKind.PREEMPTED_BY_OPERATOR
         wait_s = 0.0 if is_by_operator else self.limits.correlate_s
-        self.deadline = since + wait_s
+        self.deadline = min(fault.at for fault in self.faults) + wait_s
         self._enter(State.DIAGNOSING, "no process of it is left")
         return self._diagnose() or self._wake()
 
     def node_up(self, at: float, *nodes: str) -> tuple[Action, ...]:
         """The nodes answer, and their NPUs and links are healthy again."""
         self._now(at)
-        is_new = [self._came_up(node) for node in nodes]
-        return (self._reconsider() or self._wake()) if any(is_new) else ()
-
-    def _came_up(self, node: str) -> bool:
-        """Take note of a node that answers; whether this changes its condition."""
-        now = self._known(node)
-        self.pending = [(due, fault) for due, fault in self.pending if fault.node != node]
-        if now.status in ("healthy", "quarantined") or now.until is not None:
-            return False
-        if node in self.excused:
-            self.excused = [name for name in self.excused if name != node]
-            self._set(node, policy.healthy_again(now))
-        else:
-            until = self.at + policy.hold_s(self.limits.stable_for_s, now.relapses)
-            status = "soft-quarantine" if now.status == "absent" else now.status
-            self._set(node, replace(now, status=status, until=until))
-            if self.state is State.WAITING and not now.relapses:
-                self.deadline = max(self.deadline, until)
-        return True
+        is_new = False
+        for node in nodes:
+            now = self._known(node)
+            self.pending = [(due, fault) for due, fault in self.pending if fault.node != node]
+            if now.status in ("healthy", "quarantined") or now.until is not None:
+                continue
+            is_new = True
+            if node in self.excused:
+                self.excused = [name for name in self.excused if name != node]
+                self._set(node, policy.healthy_again(now))
+            else:
+                until = self.at + policy.hold_s(self.limits.stable_for_s, now.relapses)
+                status = "soft-quarantine" if now.status == "absent" else now.status
+                self._set(node, replace(now, status=status, until=until))
+                if self.state is State.WAITING and not now.relapses:
+                    self.deadline = max(self.deadline, until)
+        return (self._reconsider() or self._wake()) if is_new else ()
 
     def checkpoint(self, at: float, step: int) -> tuple[Action, ...]:
         """`step` is that of the newest complete checkpoint now."""
         self._now(at)
-        is_newer = step > self.best_step
         if step != self.step:
             self.step = step
             self._event("checkpoint", f"step {step}")
-        if not is_newer:
+        if step <= self.best_step:
             return ()
         self.best_step = step
         self.exits = self.common_restarts = 0
@@ -254,11 +247,9 @@ class Core(Memory, eq=False):
     def resize(self, at: float, count: int) -> tuple[Action, ...]:
         """Use at most this number of nodes from the next checkpoint on."""
         self._now(at)
-        if (
-            policy.legal_world(self.shape, count, self.devices, at_least=self.limits.min_nodes)
-            is None
-        ):
-            why = policy.why_not_legal(self.shape, count, self.devices, self.limits.min_nodes)
+        least = self.limits.min_nodes
+        if policy.legal_world(self.shape, count, self.devices, at_least=least) is None:
+            why = policy.why_not_legal(self.shape, count, self.devices, least)
             raise UsageError(f"resize {count}: {why}")
         self.size = count
         self._event("resize", f"at most {count} nodes")
@@ -288,7 +279,11 @@ class Core(Memory, eq=False):
         due = [fault for until, fault in self.pending if until <= self.at]
         if due and self.state in ACTIVE:
             return self._stop(due[0])
-        return self._diagnose() or self._reconsider() or self._give_up()
+        actions = self._diagnose() or self._reconsider()
+        if actions or self.state is not State.WAITING or self.at < self.deadline:
+            return actions
+        waited = f"no nodes to run on after a wait: {self._why_none()}"
+        return self._finish(State.GAVE_UP, CODE_GAVE_UP, waited)
 
     def _now(self, at: float) -> None:
         """Observations may come late; the time of the machine does not go back."""
@@ -300,17 +295,13 @@ class Core(Memory, eq=False):
             self._event("ignored", fault.shown, fault.node)
         elif self.state in ACTIVE:
             return self._stop(fault)
-        elif self.state in (State.STOPPING, State.DIAGNOSING) and self._may_be_cause(fault):
-            self._event("fault", fault.shown, fault.node)
-            self.faults.append(fault)
+        elif self.state in (State.STOPPING, State.DIAGNOSING) and fault.kind in OF_JOB:
+            first = self.faults[0]
+            # What ranks do after the order to stop is its effect, unless a rank ended before.
+            if fault.at <= first.at or first.kind is FaultKind.RANK_EXIT:
+                self._event("fault", fault.shown, fault.node)
+                self.faults.append(fault)
         return ()
-
-    def _may_be_cause(self, fault: Fault) -> bool:
-        """What ranks do after the order to stop is its effect, unless a rank ended before."""
-        first = self.faults[0]
-        if fault.kind is FaultKind.PREEMPTED_BY_OPERATOR:
-            return False
-        return fault.at <= first.at or first.kind is FaultKind.RANK_EXIT
 
     def _of_node(self, fault: Fault) -> tuple[Action, ...]:
         treatment: Treatment = "drop"
@@ -331,10 +322,9 @@ class Core(Memory, eq=False):
 
     def _may_persist(self, fault: Fault) -> tuple[Action, ...]:
         """Such a fault stops the generation later, or explains why its ranks end."""
-        same = [
-            each for _, each in self.pending if (each.node, each.kind) == (fault.node, fault.kind)
-        ]
-        if same or fault.node not in self.members or self.state not in (*ACTIVE, State.STOPPING):
+        is_known = (fault.node, fault.kind) in {(each.node, each.kind) for _, each in self.pending}
+        is_member = fault.node in self.members
+        if is_known or not is_member or self.state not in (*ACTIVE, State.STOPPING):
             return ()
         self._event("fault", fault.shown, fault.node)
         if self.state is State.STOPPING:
@@ -356,26 +346,19 @@ class Core(Memory, eq=False):
             self.recent.append(fault)
             self.excused = [name for name in self.excused if name != node]
             self._set(node, policy.after_fault(now, fault, treatment, self.limits.stable_for_s))
-        among = (
-            {*self.members, *self.before}
-            if self.state not in (State.IDLE, State.WAITING)
-            else self.order
-        )
+        runs_none = self.state in (State.IDLE, State.WAITING)
+        among = self.order if runs_none else {*self.members, *self.before}
         found = policy.common_nodes(self.recent, among, self.limits.common_s)
         if found:
             self.common_at = fault.at
             others = ", ".join(sorted(found - {node}))
             self._event("common-cause", f"{fault.shown}: also on {others}", node)
-        for name in sorted(found):
-            self._excuse(name)
-
-    def _excuse(self, name: str) -> None:
-        """Take back what a common cause did to a node; a node that is down stays absent."""
-        is_down = self.nodes[name].status == "absent"
-        if is_down and name not in self.excused:
-            self.excused.append(name)
-        status = "absent" if is_down else self.before[name].status
-        self._set(name, replace(self.before[name], status=status, reason="a common cause"))
+        for name in sorted(found):  # takes back what it did; a node that is down stays absent
+            is_down = self.nodes[name].status == "absent"
+            if is_down and name not in self.excused:
+                self.excused.append(name)
+            status = "absent" if is_down else self.before[name].status
+            self._set(name, replace(self.before[name], status=status, reason="a common cause"))
 
     def _stop(self, cause: Fault) -> tuple[Action, ...]:
         self.faults = [fault for _, fault in self.pending if fault is not cause]
@@ -417,7 +400,11 @@ class Core(Memory, eq=False):
             self.no_progress += 1
         is_common = self.common_at is not None and cause.at - self.common_at <= limits.common_s
         self.common_restarts += is_common
-        self._doubt(cause if not has_evidence else None)
+        # A node whose ranks failed twice in a row is replaced, if the size stays the same.
+        node = "" if has_evidence else cause.node
+        is_doubted = not has_evidence and cause.kind is FaultKind.START_FAILED
+        self.doubted = node if is_doubted or node == self.failed_node else ""
+        self.failed_node = node
         why = ""
         if not has_evidence and self._is_bug(cause):
             why = f"{cause.shown}: the same failure twice; correct the program"
@@ -437,23 +424,15 @@ class Core(Memory, eq=False):
         self.exits = self.exits + 1 if is_exit else 0
         return ()
 
-    def _doubt(self, cause: Fault | None) -> None:
-        """A node whose ranks failed twice in a row is replaced, if the size stays the same."""
-        node = cause.node if cause else ""
-        is_doubted = cause is not None and cause.kind is FaultKind.START_FAILED
-        self.doubted = node if is_doubted or node == self.failed_node else ""
-        self.failed_node = node
-
     def _is_bug(self, cause: Fault) -> bool:
         """Whether a rank ended soon after its start, as it did last time."""
         if cause.kind is not FaultKind.RANK_EXIT:
             return False
-        began = self.launched_at if self.launched_at is not None else cause.at
-        is_early = cause.at - began <= EARLY_S
         last, self.early_exit = self.early_exit, None
-        if is_early:
-            self.early_exit = cause.exit_code, cause.rank
-        if last is None or not is_early:
+        if self.launched_at is not None and cause.at - self.launched_at > EARLY_S:
+            return False
+        self.early_exit = cause.exit_code, cause.rank
+        if last is None:
             return False
         # Where several ranks end at once, it may be unknown which of them was the first.
         is_rank = None in (last[1], cause.rank) or last[1] == cause.rank
@@ -487,10 +466,7 @@ class Core(Memory, eq=False):
         return Launch(self.generation, chosen, self.at + delay_s)
 
     def _choose(self) -> tuple[str, ...] | None:
-        """The nodes of the largest legal world; None: there is none.
-
-        Others, suspect ones first, are added one by one until a job can start.
-        """
+        """The nodes of the largest legal world, if need be with others, suspect first; or None."""
         usable = self._healthy()
         others = [name for name in self.order if self.nodes[name].status == "suspect"]
         others += [name for name in self.order if policy.is_back(self.nodes[name])]
@@ -511,10 +487,7 @@ class Core(Memory, eq=False):
     def _picked(self, candidates: Sequence[str], count: int) -> tuple[str, ...]:
         """So many of the candidates; empty if a job can start on none of them."""
         known = set(candidates)
-        chosen = self.pick(candidates, count, [n for n in self.members if n in known])
-        if chosen and (len(set(chosen)) != count or not set(chosen) <= known):
-            raise AscendbootError(f"pick: {chosen} are not {count} of {candidates}; a bug")
-        return chosen
+        return self.pick(candidates, count, [n for n in self.members if n in known])
 
     def _world(self, available: int) -> int | None:
         limits = self.limits
@@ -551,12 +524,6 @@ class Core(Memory, eq=False):
         elif not wants and self.state is State.DRAINING:
             self._enter(State.RUNNING, f"stays at {count} nodes")
         return ()
-
-    def _give_up(self) -> tuple[Action, ...]:
-        if self.state is not State.WAITING or self.at < self.deadline:
-            return ()
-        waited = f"no nodes to run on after a wait: {self._why_none()}"
-        return self._finish(State.GAVE_UP, CODE_GAVE_UP, waited)
 
     def _wake(self) -> tuple[Action, ...]:
         return (Wait(self.due),) if self.due is not None else ()

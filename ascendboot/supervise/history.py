@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import ceil
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, get_args
 
 from ascendboot.model.names import counted, fold, local_time, span
 from ascendboot.supervise.core import ENDED, Core, State
@@ -137,10 +137,16 @@ def event_line(event: Mapping[str, Any], now: datetime | None = None) -> str:
 
 def timeline(found: Sequence[Generation], now: datetime) -> list[str]:
     """Draw one line per generation, at most 80 columns wide; the last ones if there are many."""
-    spans = [_times(each, now) for each in found]
+
+    def seconds(time: str | None) -> float:
+        return datetime.fromisoformat(time).timestamp() if time else now.timestamp()
+
+    # A generation that runs ends now.
+    starts = [seconds(each.started) for each in found]
+    spans = [(at, max(at, seconds(each.ended))) for at, each in zip(starts, found, strict=True)]
     if not spans:
         return []
-    first = min(start for start, _ in spans)
+    first = min(starts)
     total = max(max(end for _, end in spans) - first, 1.0)
     lines = []
     if len(found) > _SHOWN:
@@ -165,60 +171,36 @@ def cut(line: str) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def _times(each: Generation, now: datetime) -> tuple[float, float]:
-    """Start and end (seconds since the epoch); a generation that runs ends now."""
-    start = _seconds(each.started, now)
-    return start, max(start, _seconds(each.ended or "", now))
-
-
-def _seconds(time: str, now: datetime) -> float:
-    return datetime.fromisoformat(time).timestamp() if time else now.timestamp()
-
-
-_METRICS: Final = {
-    "state": ("gauge", "1 for what supervision does now, 0 for all other states."),
-    "generation": ("gauge", "The number of the last start of the job."),
-    "members": ("gauge", "Nodes of the last start."),
-    "nodes": ("gauge", "Nodes of the cluster by their status."),
-    "restarts_total": ("counter", "Further starts, by what ended the start before."),
-    "checkpoint_step": ("gauge", "The step of the newest complete checkpoint."),
-    "last_event_timestamp_seconds": ("gauge", "When the last event was seen."),
-    "heartbeat_timestamp_seconds": ("gauge", "When train wrote these figures."),
-}
-"""Type and help of each metric; all names begin with `ascendboot_job_`."""
-_Values: TypeAlias = tuple[str, Mapping[str, float]]
-"""The name of a label, and values by its value; without a label both are empty."""
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def metrics_text(
     job: str, core: Core, found: Sequence[Generation], *, last_event: float, now: float
 ) -> str:
-    """Return the figures of a job for the textfile collector of node_exporter.
-
-    `found` are its generations; `last_event` and `now` are seconds since the epoch.
-    """
+    """Return the figures of a job for node_exporter's textfile collector; times are Unix times."""
     statuses = Counter(node.status for node in core.nodes.values())
     restarts = Counter(each.kind for each in found[:-1])
-    values: dict[str, _Values] = {
-        "state": ("state", {each.value.lower(): float(each is core.state) for each in State}),
-        "generation": ("", {"": core.generation}),
-        "members": ("", {"": len(core.members)}),
-        "nodes": ("status", {status: statuses[status] for status in get_args(Status)}),
-        "restarts_total": ("cause", {kind.value: restarts[kind.value] for kind in FaultKind}),
-        "checkpoint_step": ("", {} if core.step is None else {"": core.step}),
-        "last_event_timestamp_seconds": ("", {"": last_event}),
-        "heartbeat_timestamp_seconds": ("", {"": now}),
-    }
-    return "".join(_lines(job, name, *values[name]) for name in _METRICS)
-
-
-def _lines(job: str, metric: str, label: str, values: Mapping[str, float]) -> str:
-    kind, words = _METRICS[metric]
-    name = f"ascendboot_job_{metric}"
-    lines = [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
-    for key, value in values.items():
-        labels = {"job": job, **({label: key} if label else {})}
-        shown = ",".join(f'{k}="{v.translate(_ESCAPES)}"' for k, v in labels.items())
-        lines.append(f"{name}{{{shown}}} {value:.15g}")
-    return "".join(f"{line}\n" for line in lines) if values else ""
+    by_state = {each.value.lower(): float(each is core.state) for each in State}
+    by_status = {status: statuses[status] for status in get_args(Status)}
+    by_cause = {kind.value: restarts[kind.value] for kind in FaultKind}
+    step = {} if core.step is None else {"": core.step}
+    # Name, help, label, and values by the value of the label; without a label both are empty.
+    metrics: tuple[tuple[str, str, str, Mapping[str, float]], ...] = (
+        ("state", "1 for what supervision does now, 0 for all other states.", "state", by_state),
+        ("generation", "The number of the last start of the job.", "", {"": core.generation}),
+        ("members", "Nodes of the last start.", "", {"": len(core.members)}),
+        ("nodes", "Nodes of the cluster by their status.", "status", by_status),
+        ("restarts_total", "Further starts, by what ended the start before.", "cause", by_cause),
+        ("checkpoint_step", "The step of the newest complete checkpoint.", "", step),
+        ("last_event_timestamp_seconds", "When the last event was seen.", "", {"": last_event}),
+        ("heartbeat_timestamp_seconds", "When train wrote these figures.", "", {"": now}),
+    )
+    lines = []
+    for metric, words, label, values in metrics:
+        name, kind = f"ascendboot_job_{metric}", "counter" if "total" in metric else "gauge"
+        lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"] if values else []
+        for key, value in values.items():
+            labels = {"job": job, **({label: key} if label else {})}
+            shown = ",".join(f'{k}="{v.translate(_ESCAPES)}"' for k, v in labels.items())
+            lines.append(f"{name}{{{shown}}} {value:.15g}")
+    return "".join(f"{line}\n" for line in lines)

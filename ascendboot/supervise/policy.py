@@ -207,10 +207,7 @@ def first_cause(faults: Sequence[Fault], correlate_s: float) -> Fault:
 def common_nodes(
     faults: Sequence[Fault], nodes: Collection[str], common_s: float
 ) -> frozenset[str]:
-    """Return the nodes with a fault in common: the same code on two, or a fault on half of all.
-
-    The faults are at most `common_s` seconds apart.
-    """
+    """Return the nodes with a fault in common: within `common_s`, a code on two, or any on half."""
     seen = [fault for fault in faults if fault.kind in HARDWARE and fault.node in nodes]
     found: set[str] = set()
     for last in seen:
@@ -231,11 +228,8 @@ def _signs(fault: Fault) -> tuple[str, ...]:
 def _table() -> dict[str, Level]:
     """The contents of `fault_codes.yaml`: the highest level of each code."""
     listed = data_file("supervise/fault_codes.yaml", dict[str, list[str]])
-    found: dict[str, Level] = {}
-    for name, codes in listed.items():
-        for code in codes:
-            found[code.upper()] = max(Level[name], found.get(code.upper(), Level.NOT_HANDLE))
-    return found
+    ascending = sorted(Level[name] for name in listed)
+    return {code.upper(): level for level in ascending for code in listed[level.name]}
 
 
 def legal_world(

@@ -40,13 +40,13 @@ class Inbox(Value):
     def hand_over(self, request: Request) -> str:
         """Write a request; return its id."""
         request_id = secrets.token_hex(8)
-        write_atomically(self._request(request_id), json.encode(request))
+        write_atomically(self.folder / f"{request_id}.json", json.encode(request))
         return request_id
 
     def withdraw(self, request_id: str) -> bool:
         """Take a request back; False: the supervisor has already taken it."""
         try:
-            self._request(request_id).unlink()
+            (self.folder / f"{request_id}.json").unlink()
         except FileNotFoundError:
             return False
         return True
@@ -83,9 +83,6 @@ class Inbox(Value):
             answer = Answer(words, is_refused=True)
         write_atomically(path.with_suffix(".answer"), json.encode(answer))
         return actions
-
-    def _request(self, request_id: str) -> Path:
-        return self.folder / f"{request_id}.json"
 
 
 def carry_out(core: Core, at: float, request: Request) -> tuple[tuple[Action, ...], str]:

@@ -55,11 +55,7 @@ class Store(Value):
 
     @contextmanager
     def writing(self, since: str) -> Iterator[Writer]:
-        """Be the one writer; `since` is the time now, for the message to a second one.
-
-        Raises:
-            SupervisedError: another process supervises this job.
-        """
+        """Be the one writer, since `since`; SupervisedError if another process supervises it."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         holder = f"host {socket.gethostname()}, pid {os.getpid()}, since {since}"
         with held(self.folder / "lock", holder) as other:
@@ -68,7 +64,9 @@ class Store(Value):
                     f"{self.folder}: could not be supervised: another process does that already "
                     f"({other}); wait until it has ended, or end that process"
                 )
-            self._remove_torn_line()
+            if self.events.exists():
+                # Else the next event would continue the line of a supervisor that was killed.
+                os.truncate(self.events, self.events.read_bytes().rfind(b"\n") + 1)
             yield Writer(self)
 
     def read_state(self) -> dict[str, Any] | None:
@@ -90,12 +88,6 @@ class Store(Value):
             *lines, torn = (content := file.read()).split(b"\n")
         found = [_parsed(line, f"{self.events}:{n}") for n, line in enumerate(lines, 1)]
         return found, place + len(content) - len(torn)
-
-    def _remove_torn_line(self) -> None:
-        """Else the next event would continue the line of a supervisor that was killed."""
-        if self.events.exists():
-            content = self.events.read_bytes()
-            os.truncate(self.events, content.rfind(b"\n") + 1)
 
 
 class Writer(Value):

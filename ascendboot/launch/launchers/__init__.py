@@ -51,10 +51,7 @@ class Traits(Value, kw_only=True):
 
 
 class Launcher(Protocol):
-    """Starts the ranks of a job; node rank 0 is the primary.
-
-    A launcher derives from this class. Only its traits and its command have no default.
-    """
+    """Starts the ranks of a job; each launcher derives from it. Node rank 0 is the primary."""
 
     traits: ClassVar[Traits]
 
@@ -86,10 +83,7 @@ class Launcher(Protocol):
 
 
 def sigkill_timeout_s(grace_s: float) -> int:
-    """Return the time from SIGTERM to SIGKILL that a launcher must give its ranks.
-
-    rank-exec ends its rank before that.
-    """
+    """Return for how long a launcher must wait before SIGKILL; rank-exec ends its rank earlier."""
     return max(1, math.ceil(grace_s)) + 2
 
 

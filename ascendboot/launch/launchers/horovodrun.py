@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Final
 
 from ascendboot.launch.launchers import Traits, sigkill_timeout_s
 from ascendboot.launch.launchers.mpirun import OPENMPI_RANKS, Mpirun, hosts
@@ -35,14 +34,26 @@ class Horovodrun(Mpirun):
         mpirun refuses a parameter that it is given twice. Horovod takes no `-F`: the `ssh` that
         stands first in the launcher's PATH adds the cluster's configuration.
         """
-        # A NIC's name would have to be the same everywhere; Open MPI takes networks as well.
-        networks = ("--network-interface", ",".join(job.networks)) if job.networks else ()
+        settings = {
+            "orte_keep_fqdn_hostnames": "1",
+            "odls_base_sigkill_timeout": str(sigkill_timeout_s(job.grace_s)),
+        }
+        if len(job.placement.nodes) < LARGE:
+            settings["plm_rsh_no_tree_spawn"] = "1"
+        networks: tuple[str, ...] = ()
+        if job.networks:
+            settings["oob_tcp_if_include"] = ",".join(job.networks)
+            # A NIC's name would have to be the same everywhere; Open MPI takes networks as well.
+            networks = ("--network-interface", ",".join(job.networks))
+        # It calls mpirun by name, and the daemons of the others are found beside an absolute one.
+        mpi_args = ["--prefix", str(job.mpirun.parent.parent)]
+        mpi_args += [word for name, value in settings.items() for word in ("-mca", name, value)]
         return (
             job.launcher.path or "horovodrun",
             *("-np", str(job.placement.world_size), "-H", hosts(job)),
             *("-p", str(job.ssh_port), *networks, "--disable-cache", "--mpi"),
             # A shell reads this value.
-            f"--mpi-args={shlex.join(_mpi_args(job))}",
+            f"--mpi-args={shlex.join((*mpi_args, *job.mpi_args))}",
             *program,
         )
 
@@ -51,18 +62,4 @@ class Horovodrun(Mpirun):
         return (job.base / "env" / "bin", *super().path(job))
 
 
-LAUNCHER: Final = Horovodrun()
-
-
-def _mpi_args(job: LaunchRequest) -> tuple[str, ...]:
-    settings = {
-        "orte_keep_fqdn_hostnames": "1",
-        "odls_base_sigkill_timeout": str(sigkill_timeout_s(job.grace_s)),
-    }
-    if len(job.placement.nodes) < LARGE:
-        settings["plm_rsh_no_tree_spawn"] = "1"
-    if job.networks:
-        settings["oob_tcp_if_include"] = ",".join(job.networks)
-    words = [word for name, value in settings.items() for word in ("-mca", name, value)]
-    # It calls mpirun by name, and the daemons of the other nodes are found beside an absolute one.
-    return ("--prefix", str(job.mpirun.parent.parent), *words, *job.mpi_args)
+LAUNCHER = Horovodrun()

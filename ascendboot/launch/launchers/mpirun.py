@@ -68,7 +68,7 @@ class Mpirun(Launcher):
         return OPENMPI_ENV
 
 
-LAUNCHER: Final = Mpirun()
+LAUNCHER = Mpirun()
 
 
 def hosts(job: LaunchRequest) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers import Launcher, Traits
@@ -62,4 +61,4 @@ class Srun(Launcher):
         return (FileWrite(job.folder / _HOSTS, names.encode(), 0o644),)
 
 
-LAUNCHER: Final = Srun()
+LAUNCHER = Srun()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from ascendboot.launch.events import ENDING
 from ascendboot.launch.launchers import Launcher, Traits
@@ -41,7 +40,7 @@ class Torchrun(Launcher):
         return (
             *(job.python, "-m", "torch.distributed.run"),
             f"--nnodes={len(job.placement.nodes)}",
-            f"--nproc_per_node={_ranks(job)[node_rank]}",
+            f"--nproc_per_node={_ranks_on(job, node_rank)}",
             f"--node_rank={node_rank}",
             # So each rank keeps its number; c10d would sort nodes by name.
             "--rdzv_backend=static",
@@ -58,16 +57,11 @@ class Torchrun(Launcher):
 
     def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
         """Settings for the agent, which must load torch but no NPU."""
-        ranks = _ranks(job)
-        env = {
-            # Otherwise `import torch` loads torch_npu, which needs CANN's libraries; rank-exec
-            # unsets it for the ranks.
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"
-        }
-        if ranks[node_rank] > 1:
-            # torchrun would set this itself, with five lines about it.
-            env["OMP_NUM_THREADS"] = "1"
-        return env
+        # torchrun would set this itself, with five lines about it.
+        threads = {"OMP_NUM_THREADS": "1"} if _ranks_on(job, node_rank) > 1 else {}
+        # Otherwise `import torch` loads torch_npu, which needs CANN's libraries; rank-exec unsets
+        # it for the ranks.
+        return {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **threads}
 
     def functions(self, job: LaunchRequest, node_rank: int) -> str:
         """Each agent has a supervisor; the one of the primary watches the other nodes."""
@@ -95,7 +89,7 @@ class Torchrun(Launcher):
         )
 
 
-LAUNCHER: Final = Torchrun()
+LAUNCHER = Torchrun()
 
 
 def literal(word: str) -> str:
@@ -103,6 +97,5 @@ def literal(word: str) -> str:
     return word.replace("$", "$$")
 
 
-def _ranks(job: LaunchRequest) -> tuple[int, ...]:
-    """Return the number of ranks of each node, by node rank."""
-    return tuple(len(job.placement.ranks_on(node)) for node in job.placement.nodes)
+def _ranks_on(job: LaunchRequest, node_rank: int) -> int:
+    return len(job.placement.ranks_on(job.placement.nodes[node_rank]))
