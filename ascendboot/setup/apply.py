@@ -117,22 +117,17 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
 
 
 def _stop_if_behind(progress: Progress, context: Context) -> None:
-    """Name the nodes that were left out and are not in the desired state.
-
-    Raises:
-        Stopped: there are some: this is no setup of the cluster that a job may start on.
-    """
-    behind = [
-        node.name
+    """Name the nodes that were left out and are not in the desired state, and stop if any are."""
+    behind = {
+        node.name: None
         for node in context.cluster.nodes
         if not progress.chosen([node.name])
         for side in _sides_of(context, SETUP, node)
         if any(isinstance(state, Change) for _, state in _checked(side, node))
-    ]
+    }
     if behind:
-        nodes = tuple(dict.fromkeys(behind))
         text = "not in the desired state: train starts nothing before that"
-        left = warning("not-as-setup-wishes", nodes, text, "Run setup for these nodes, too")
+        left = warning("not-as-setup-wishes", (*behind,), text, "Run setup for these nodes, too")
         progress.end(COMPARE, found("compare", "files", {}, [left]))
         raise Stopped
 
@@ -160,14 +155,13 @@ def _apply_round(
     survey: Survey, context: Context, sides: Mapping[str, Sides], phases: Sequence[Phase]
 ) -> Context:
     """Apply the phases of a round to all nodes. Returns what is installed then."""
-    progress = survey.progress
+    progress, diffs = survey.progress, survey.progress.diffs
 
     def work(node: Node) -> list[tuple[SideSteps, list[StepResult]]]:
+        both, parts = sides[node.name], _sides_of(context, phases, node)
         return [
-            _apply_side(
-                context, side, node, side.transport(sides[node.name]), shows_diffs=progress.diffs
-            )
-            for side in _sides_of(context, phases, node)
+            _apply_side(context, part, node, part.transport(both), shows_diffs=diffs)
+            for part in parts
         ]
 
     progress.begin(phases[0].title)
@@ -205,15 +199,14 @@ def _apply_side(
         before = [(_with_diff(result, state, texts), state) for result, state in before]
     began = time.monotonic()
     query = installed_fact(context.cluster)
-    of_ports = [
-        npu_queries(node)["ports"] for _, each in side.steps if isinstance(each, NpuNetwork)
-    ]
+    sets_ports = any(isinstance(step, NpuNetwork) for _, step in side.steps)
+    of_ports = [npu_queries(node)["ports"]] if sets_ports else []
     again = (*(fact.command for fact in of_ports), query.command)
     *done, last = transport.run_all([*_commands(side.installed, changes), *again])
-    side = replace(side, installed=query.parse(last))
+    installed = query.parse(last)
     for fact in of_ports:
-        ports = answer_to(fact, done.pop())
-        side = replace(side, installed=replace(side.installed, ports=ports))
+        installed = replace(installed, ports=answer_to(fact, done.pop()))
+    side = replace(side, installed=installed)
     took = time.monotonic() - began
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
     return side, [
@@ -227,17 +220,15 @@ def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
 
     Not earlier: the record is a file itself, and the folder may have to be closed to others first.
     """
-    base, commands, is_recorded = installed.base, list[Command](), False
+    base, commands = installed.base, list[Command]()
     paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
-    note = script("setup-note.sh")
+    note, purpose = script("setup-note.sh"), "note what is made here"
+    first = [write_script(note, str(base), *paths, purpose=purpose)]
     for change in changes:
-        if change.files and not is_recorded:
-            made = write_script(note, str(base), *paths, purpose="note what is made here")
-            commands.append(made)
-            is_recorded = True
         if change.files:
             names = ", ".join(file.path.name for file in change.files)
-            commands.append(write_files(change.files, purpose=f"write {names}"))
+            commands += [*first, write_files(change.files, purpose=f"write {names}")]
+            first = []
         commands += change.commands
     return commands
 
@@ -316,24 +307,18 @@ def _with_diff(result: StepResult, change: StepState, current: Mapping[str, str]
     """The result with the diff of its change, whose size its action states."""
     if not isinstance(change, Change):
         return result
-    diff = _diff(change, current)
-    lines = [line for line in diff.splitlines() if not line.startswith(("--- ", "+++ "))]
-    removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
-    how = f" (+{added} -{removed})" if any(str(f.path) in current for f in change.files) else ""
-    if not how and change.files and diff:
-        how = f" ({counted(added, 'line')})"
-    return replace(result, diff=diff, action=f"{change.action}{how}")
-
-
-def _diff(change: Change, current: Mapping[str, str]) -> str:
-    """The calls and unified diffs of files of a change; `current` has the files that exist."""
     lines = [f"+ {call}" for call in change.shown]
     for file in change.files:
         if not file.secret:
             path, new = str(file.path), file.content.decode().splitlines()
             old, name = current.get(path, "").splitlines(), path if path in current else "/dev/null"
             lines += difflib.unified_diff(old, new, name, path, lineterm="", n=1)
-    return "\n".join(lines)
+    changed = [line for line in lines if not line.startswith(("--- ", "+++ "))]
+    removed, added = (sum(line.startswith(sign) for line in changed) for sign in "-+")
+    how = f" (+{added} -{removed})" if any(str(f.path) in current for f in change.files) else ""
+    if not how and change.files and lines:
+        how = f" ({counted(added, 'line')})"
+    return replace(result, diff="\n".join(lines), action=f"{change.action}{how}")
 
 
 def code_planned(sender: CodeSender, facts: ClusterFacts) -> list[StepResult]:
@@ -402,9 +387,7 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     run_verification(survey.progress, logins, probes, reached)
 
 
-def _compared(
-    cluster: Cluster, surveyed: Surveyed, *, has_others: bool = False
-) -> list[StepResult]:
+def _compared(cluster: Cluster, surveyed: Surveyed, *, has_others: bool) -> list[StepResult]:
     """What setup would change; one result where nothing is set up, or steps are not known."""
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     names = tuple(node.name for node in cluster.nodes)
