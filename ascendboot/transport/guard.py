@@ -72,19 +72,12 @@ def _only_reads(node: str, command: Command) -> None:
         )
 
 
-class LockHolder(Protocol):
+class LockHolder(Transport, Protocol):
     """A connection to a node that may hold the cluster's lock."""
-
-    @property
-    def node(self) -> str:
-        """The node's inventory name."""
 
     @property
     def is_open(self) -> bool:
         """Whether the connection is open."""
-
-    def run(self, command: Command) -> Result:
-        """Run one command."""
 
 
 def _now() -> float:
