@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import hashlib
 import hmac
 import logging
 import os
@@ -15,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ascendboot.errors import UnreachableError
-from ascendboot.model.cluster import Node
-from ascendboot.model.files import write_atomically
+from ascendboot.model.cluster import SSH_PORT, Node
+from ascendboot.model.files import fingerprint, write_atomically
 from ascendboot.transport.login import PKey
 
 _LOG = logging.getLogger(__name__)
 
-_DEFAULT_PORT = 22
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 _REFUSED = "refused to log in"
 
@@ -53,8 +51,7 @@ class HostKey:
     @property
     def fingerprint(self) -> str:
         """`SHA256:…`, as ssh-keygen -l shows it."""
-        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode()
-        return f"SHA256:{digest.rstrip('=')}"
+        return fingerprint(f"{self.key_type} {base64.b64encode(self.blob).decode()}")
 
     @property
     def label(self) -> str:
@@ -70,7 +67,7 @@ class HostKey:
 
 def host_name(address: str, port: int) -> str:
     """Return the server's name in known_hosts files: the address, or `[address]:port`."""
-    return address.lower() if port == _DEFAULT_PORT else f"[{address.lower()}]:{port}"
+    return address.lower() if port == SSH_PORT else f"[{address.lower()}]:{port}"
 
 
 class KnownHosts:

@@ -128,11 +128,8 @@ def load_key(content: bytes, passphrase: str | None) -> PKey:
     is_openssh = b"-----BEGIN OPENSSH PRIVATE KEY-----" in content
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
     key = load(content, passphrase.encode() if passphrase else None)
-    text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    ).decode()
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    text = key.private_bytes(*form, serialization.NoEncryption()).decode()
     for kind, paramiko_kind in _KINDS.items():
         if isinstance(key, kind):
             return paramiko_kind.from_private_key(io.StringIO(text))

@@ -183,11 +183,7 @@ def retried(connect: Callable[[], T], *, sleep: Callable[[float], None] = time.s
 
 
 def _open_socket(node: Node, timeout_s: float) -> socket.socket:
-    """Open a TCP connection that sends small packets at once.
-
-    Raises:
-        UnreachableError: with the cause and a remedy.
-    """
+    """Open a TCP connection that sends small packets at once."""
     address, port = node.address, node.ssh.port
     kind = UnreachableError
     try:
