@@ -146,11 +146,7 @@ class Survey(Value, kw_only=True):
         return Surveyed(facts, sides, context, todo)
 
     def _create(self, hosts: Mapping[str, HostSide], todo: Mapping[str, Pending]) -> None:
-        """Create, re-create or start the containers of some nodes.
-
-        Raises:
-            Stopped: one of them failed, or the operator interrupted.
-        """
+        """Create, re-create or start the containers of some nodes."""
 
         def work(node: Node) -> StepResult:
             each, began = todo[node.name], time.monotonic()
@@ -177,11 +173,10 @@ class Survey(Value, kw_only=True):
         hosts, errors = connect(self.cluster.nodes)
         took = time.monotonic() - began
         # A node with another host key may be another server: what is recorded is not about it.
-        changed = {n for n, error in errors.items() if isinstance(error, HostKeyChangedError)}
         lost = {
-            n: error
-            for n, error in errors.items()
-            if isinstance(error, UnreachableError) and n not in changed
+            name: error
+            for name, error in errors.items()
+            if isinstance(error, UnreachableError) and not isinstance(error, HostKeyChangedError)
         }
         others = {*lost}.difference(self.progress.chosen(lost))
         absent = self.recorded.part(others)
@@ -242,9 +237,6 @@ class Survey(Value, kw_only=True):
 
         Where nothing can run in the node's container, its workload side is not queried, and the
         facts hold the reason.
-
-        Raises:
-            NodeError: a side could not be queried, or another run holds the lock.
         """
         cluster = self.cluster
         locks = self.locks if node == cluster.primary else None
@@ -277,15 +269,10 @@ class Survey(Value, kw_only=True):
             return replace(there, installed=Installed(there.installed.base))
         work = host.inside(inside)
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
-        return replace(
-            there,
-            facts=NodeFacts.from_answers(node.name, {**of_work, **answers})
-            if todo is None
-            else there.facts,
-            sides=Sides(host, work),
-            installed=_installed(node, of_work),
-            sshd_side=there.installed if has_sshd else None,
-        )
+        if todo is None:
+            there = replace(there, facts=NodeFacts.from_answers(node.name, {**of_work, **answers}))
+        sshd_side, installed = there.installed if has_sshd else None, _installed(node, of_work)
+        return replace(there, sides=Sides(host, work), installed=installed, sshd_side=sshd_side)
 
     def _old_container(self, node: Node, host: HostSide) -> str:
         """The node's former container, if something of setup is still in it; else ""."""

@@ -101,15 +101,10 @@ def read_source(cluster: Cluster) -> Source | None:
         raise InventoryError([*lines, *([f"{shown}: {more} more like these"] if more > 0 else [])])
     size = sum(entry.size for entry in entries.values())
     if len(entries) > MOST_FILES or size > MOST_BYTES:
-        raise InventoryError(
-            [
-                (
-                    f"{shown}: could not be taken as code: it holds {len(entries)} files and "
-                    f"{size // 1024**2} MiB, of at most {MOST_FILES} files and "
-                    f"{MOST_BYTES // 1024**2} MiB; leave data out with `code.exclude`"
-                )
-            ]
-        )
+        seen = f"{len(entries)} files and {size // 1024**2} MiB"
+        most = f"{MOST_FILES} files and {MOST_BYTES // 1024**2} MiB"
+        why = f"it holds {seen}, of at most {most}; leave data out with `code.exclude`"
+        raise InventoryError([f"{shown}: could not be taken as code: {why}"])
     return Source(folder, shown, CodeTree(entries=dict(sorted(entries.items()))))
 
 
@@ -233,11 +228,10 @@ class CodeSender(Value):
             return self._unchanged(node)
         lines = []
         for path in work.send[:_MOST_LISTED]:
-            before, wanted = there.entries.get(path), self.source.tree.entries[path]
-            if before is None:
-                how = "new"
-            else:
-                how = "mode" if before.has_content_of(wanted) else "changed"
+            before, how = there.entries.get(path), "new"
+            if before is not None:
+                is_same = before.has_content_of(self.source.tree.entries[path])
+                how = "mode" if is_same else "changed"
             lines.append(f"{how} {path}")
         if len(work.send) > _MOST_LISTED:
             lines.append(f"and {len(work.send) - _MOST_LISTED} more to send")

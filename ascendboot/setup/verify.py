@@ -85,7 +85,9 @@ class Expectation(Value, kw_only=True, dict=True):
         env = self.cluster.env_of(node)
         names = (*sorted(self.cluster.env), *self.names_of(node))
         texts = ("".join(f"{name}={env[name]}\0" for name in names), *self.files.values())
-        return (*map(_digest, texts), *map(_can_run, self.programs))
+        # As `sha256sum` prints them.
+        digests = (f"{sha256(text.encode()).hexdigest()}  -" for text in texts)
+        return (*digests, *map(_can_run, self.programs))
 
     def names_of(self, node: Node) -> list[str]:
         """The variables that a node has and the others need not have."""
@@ -196,11 +198,6 @@ def _can_run(path: str) -> str:
     return f"can run {path}"
 
 
-def _digest(text: str) -> str:
-    """As `sha256sum` prints it."""
-    return f"{sha256(text.encode()).hexdigest()}  -"
-
-
 class Evidence(Value):
     """What a node shows about a login that broke off."""
 
@@ -241,19 +238,16 @@ def login_problems(
         shell = "sh" if cluster.serves_from_host(node) else PurePosixPath(here.shell).name
         if here.shell and shell not in (_CSH if is_csh else _SH):
             place = f" in the container {node.container}" if node.container else ""
-            writes = (
-                f" (it writes for {primary.shell}, the login shell on {cluster.primary_name})"
-                if is_csh
-                else ""
+            writes = ""
+            if is_csh:
+                of_primary = f"{primary.shell}, the login shell on {cluster.primary_name}"
+                writes = f" (it writes for {of_primary})"
+            words = (
+                f"{here.user} has the login shell {here.shell}{place}, which does not run the "
+                f'line by which mpirun starts its daemon{writes}: "{reason}"; give {here.user} '
+                f"the same shell of the family of sh on all nodes: usermod -s /bin/bash {here.user}"
             )
-            return (
-                (
-                    f"{here.user} has the login shell {here.shell}{place}, which does not run the "
-                    f'line by which mpirun starts its daemon{writes}: "{reason}"; give {here.user} '
-                    "the same shell of the family of sh on all nodes: usermod -s /bin/bash "
-                    f"{here.user}"
-                ),
-            )
+            return (words,)
     what = f"could not log in from {cluster.primary_name}: {reason}"
     if here.complaint:
         what += f'; its sshd.log says "{here.complaint}"'
@@ -335,9 +329,6 @@ def _verify(
     """Run one node's part. Returns its duration, logins by node, and probes if there were any.
 
     Ranks and their launcher log in from the workload side; NPUs are the host side's.
-
-    Raises:
-        NodeError: it could not be run, or its answer was not understood.
     """
     of_work = [verification_command(expected)] if expected else []
     of_host = [probe_command(probes)] if probes.pings or probes.tcp else []
