@@ -59,18 +59,12 @@ def container_query(node: Node) -> dict[str, query.Fact[system.Engines]]:
 
 def running_queries() -> dict[str, query.Fact[Mapping[str, str]]]:
     """The queries of each engine for the images of the containers that it runs, by name."""
-    return {
-        engine: query.of_sections(
-            read_script(
-                script("facts-running.sh", limit_s=_LIMIT_S),
-                engine,
-                purpose=f"list the running containers of {engine}",
-                timeout_s=1.5 * _LIMIT_S,
-            ),
-            _running,
-        )
-        for engine in ENGINES["auto"]
-    }
+    text, queries = script("facts-running.sh", limit_s=_LIMIT_S), {}
+    for engine in ENGINES["auto"]:
+        purpose = f"list the running containers of {engine}"
+        command = read_script(text, engine, purpose=purpose, timeout_s=1.5 * _LIMIT_S)
+        queries[engine] = query.of_sections(command, _running)
+    return queries
 
 
 def _running(sections: query.Sections) -> Mapping[str, str]:

@@ -319,8 +319,9 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     unread = (facts.npus, facts.device_networks)
     reasons = [answer.message for answer in unread if isinstance(answer, Unanswered)]
     if isinstance(facts.npus, Unanswered):
-        npus = npu_smi.NpuMap(tuple(_npu(device) for device in node.devices))
-        facts = replace(facts, npus=Answered(npus))
+        ids = (device.device_id for device in node.devices)
+        npus = (npu_smi.Npu(npu_id=i, chip_id=0, device_id=i) for i in ids)
+        facts = replace(facts, npus=Answered(npu_smi.NpuMap(tuple(npus))))
     reported = {network.device_id: network for network in value_of(facts.device_networks) or ()}
     networks = []
     for device in node.devices:
@@ -352,11 +353,6 @@ def _with_ports_set(node: Node, facts: NodeFacts) -> NodeFacts:
 
     set_ = Answered(tuple(map(as_set, networks)))
     return replace(facts, device_networks=set_, hccn_conf=NOT_QUERIED)
-
-
-def _npu(device: Device) -> npu_smi.Npu:
-    id_ = device.device_id
-    return npu_smi.Npu(npu_id=id_, chip_id=0, device_id=id_, logic_id=None, chip_name="")
 
 
 def _network(device: Device, reported: DeviceNetwork | None) -> DeviceNetwork:
