@@ -85,10 +85,9 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
             progress.end(phase.title, results)
     if survey.sender is not None:
         progress.end(CODE, code_planned(survey.sender, context.facts))
-    errors = (each for each in planned.values() if isinstance(each, NodeError))
-    lost = [failed("ask", "current files", error) for error in errors]
+    lost = [each for each in planned.values() if isinstance(each, NodeError)]
     if lost:
-        progress.end(QUERY, lost)
+        progress.end(QUERY, [failed("ask", "current files", error) for error in lost])
 
 
 def apply_setup(survey: Survey, connect: Connect) -> Context:
@@ -241,7 +240,7 @@ def _checked(side: SideSteps, node: Node) -> list[tuple[StepResult, StepState]]:
         if isinstance(state, Satisfied):
             outcome, detail, action = Outcome.OK, state.because, ""
         else:
-            outcome, detail, action = Outcome.NOT_RUN, state.summary, state.action
+            outcome, detail, action = Outcome.WOULD_CHANGE, state.summary, state.action
         result = StepResult(node.name, phase.name, step.name, outcome, detail, action=action)
         checked.append((result, state))
     return checked
@@ -275,12 +274,7 @@ def _planned(context: Context, node: Node, sides: Sides) -> list[StepResult]:
         checked = _checked(side, node)
         changes = [state for _, state in checked if isinstance(state, Change)]
         texts = _current_texts(side.transport(sides), side.installed, changes)
-        results += [
-            replace(_with_diff(result, state, texts), outcome=Outcome.WOULD_CHANGE)
-            if isinstance(state, Change)
-            else result
-            for result, state in checked
-        ]
+        results += [_with_diff(result, state, texts) for result, state in checked]
     return results
 
 
@@ -373,13 +367,9 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     known = tuple(node for node in survey.cluster.nodes if node.name in chosen)
     cluster = replace(survey.cluster, nodes=known)
     compared = _compared(cluster, surveyed, has_others=bool(survey.progress.only))
-    for result in code_planned(survey.sender, facts) if survey.sender else ():
-        if result.outcome is Outcome.WOULD_CHANGE:
-            text = f"the code is not that of the source: setup {result.detail}"
-            compared.append(_difference(result, text))
-        else:
-            compared.append(result)
-    survey.progress.end(COMPARE, compared)
+    of_code = code_planned(survey.sender, facts) if survey.sender else []
+    what = "the code is not that of the source: setup"
+    survey.progress.end(COMPARE, compared + [_difference(each, what) for each in of_code])
     ports = {node.name: port for node in known for port in sshd_ports(node, facts)[:1]}
     probes = probes_of(cluster, facts.nodes, coverage, ssh_ports=ports)
     logins = None if surveyed.pending else _logins(cluster, facts, surveyed.context)
@@ -392,8 +382,7 @@ def _compared(cluster: Cluster, surveyed: Surveyed, *, has_others: bool) -> list
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     names = tuple(node.name for node in cluster.nodes)
     if surveyed.pending:
-        would = planned(surveyed.pending)
-        return [_difference(r, f"not in the desired state: {r.detail}") for r in would]
+        return [_difference(result) for result in planned(surveyed.pending)]
     if not any(there.files or there.daemon for there in installed):
         nothing = warning("not-set-up", names, "nothing is set up yet", "Run setup")
         return found("compare", "files", {}, [nothing])
@@ -402,18 +391,18 @@ def _compared(cluster: Cluster, surveyed: Surveyed, *, has_others: bool) -> list
         text = f"not compared with the desired state: fix the errors {where} first"
         return [StepResult(name, "compare", "files", Outcome.NOT_RUN, text) for name in names]
     return [
-        _difference(result, f"not in the desired state: {result.detail}")
-        if isinstance(state, Change)
-        else result
+        _difference(result)
         for node in cluster.nodes
         for side in _sides_of(surveyed.context, SETUP, node)
-        for result, state in _checked(side, node)
+        for result, _ in _checked(side, node)
     ]
 
 
-def _difference(result: StepResult, text: str) -> StepResult:
-    """A result that would be a change, as a warning."""
-    cause = warning("not-as-setup-wishes", (result.node,), text, "Run setup")
+def _difference(result: StepResult, what: str = "not in the desired state:") -> StepResult:
+    """A result that would be a change, as a warning; others as they are."""
+    if result.outcome is not Outcome.WOULD_CHANGE:
+        return result
+    cause = warning("not-as-setup-wishes", (result.node,), f"{what} {result.detail}", "Run setup")
     [warned] = found(result.phase, result.step, {}, [cause])
     return replace(warned, step=result.step)
 
@@ -421,9 +410,7 @@ def _difference(result: StepResult, text: str) -> StepResult:
 def _logins(cluster: Cluster, facts: ClusterFacts, context: Context | None) -> Expectation | None:
     """What the primary's logins must find; None while it has nothing to log in with."""
     installed = facts.installed.get(cluster.primary_name)
-    if installed is None or not installed.cluster_key:
-        return None
-    if "trust/ssh_config" not in installed.files:
+    if not (installed and installed.cluster_key and "trust/ssh_config" in installed.files):
         return None
 
     def is_everywhere(path: str, digest: str = "") -> bool:
@@ -431,9 +418,7 @@ def _logins(cluster: Cluster, facts: ClusterFacts, context: Context | None) -> E
         return all(file is not None and digest in ("", file.sha256) for file in files)
 
     # Another finding reports files that differ or are missing.
-    texts = (
-        {f"resources/{name}": text for name, text in context.resources.items()} if context else {}
-    )
+    texts = context.resources if context else {}
     files = {p: t for p, t in texts.items() if is_everywhere(p, sha256(t.encode()).hexdigest())}
     openmpi = value_of(facts.nodes[cluster.primary_name].openmpi)
     return Expectation(

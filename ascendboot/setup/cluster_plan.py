@@ -286,7 +286,7 @@ class Context(Value, kw_only=True, dict=True):
 
     @cached_property
     def resources(self) -> Mapping[str, str]:
-        """Name and text of every file below `resources/`; equal on all nodes.
+        """Path and text of every file below `resources/`; equal on all nodes.
 
         Both files have the nodes in the order of the ranks.
         """
@@ -294,8 +294,8 @@ class Context(Value, kw_only=True, dict=True):
         hostfile = "".join(
             f"{n.cluster_address} slots={len(placement.ranks_on(n))}\n" for n in placement.nodes
         )
-        named = {placement.table_name: table} if table else {}
-        return {**named, "hostfile": hostfile}
+        tables = {f"resources/{placement.table_name}": table} if table else {}
+        return {**tables, "resources/hostfile": hostfile}
 
     @cached_property
     def owner(self) -> Owner | None:

@@ -122,7 +122,7 @@ def _lacks_single_copy(context: Context, node: Node) -> bool:
 
 def resources(context: Context, node: Node) -> Sequence[Step]:
     """Rank table, if the job uses one, and hostfile: equal on all nodes; no stale ones."""
-    steps = [FileContent(f"resources/{name}", text) for name, text in context.resources.items()]
+    steps = [FileContent(path, text) for path, text in context.resources.items()]
     return [*steps, *_stale(context, node, steps, "resources/")]
 
 

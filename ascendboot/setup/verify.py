@@ -274,7 +274,7 @@ def verify_cluster(progress: Progress, context: Context, sides: Mapping[str, Sid
         cluster=context.cluster,
         base=plan.base,
         mpirun=plan.mpirun if traits_of(plan.launcher).openmpi else "",
-        files={f"resources/{name}": text for name, text in context.resources.items()},
+        files=context.resources,
     )
     ports = dict.fromkeys(context.facts.nodes, plan.port)
     probes = probes_of(context.cluster, context.facts.nodes, "once", ssh_ports=ports)
