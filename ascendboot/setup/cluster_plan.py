@@ -91,22 +91,10 @@ class ClusterPlan(Value, kw_only=True):
     launcher: LauncherChoice
     rank_table: str = ""
     """Its text; empty without a rank table."""
-    rank_table_words: str = ""
-    """A description of it."""
-    order_words: str = ""
-    """How the order of ranks was chosen; empty if no node states a leaf."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets for horovodrun, which loads what the ranks load."""
-
-    @property
-    def words(self) -> dict[str, str]:
-        """Descriptions of the choices that the inventory leaves open, by name."""
-        words = {
-            "launcher": self.launcher.words,
-            "rank-table": self.rank_table_words,
-            "topology": self.order_words,
-        }
-        return {name: text for name, text in words.items() if text}
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Descriptions of the choices that the inventory leaves open, by name."""
 
 
 def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[Finding, ...]:
@@ -124,6 +112,11 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
     openmpi = value_of(primary.openmpi)
     table = rank_table_text(cluster, facts.nodes) if cluster.resource_mode == "rank-table" else ""
     launcher = choose_launcher(cluster, facts.nodes)
+    words = {
+        "launcher": launcher.words,
+        "rank-table": rank_table_words(cluster, facts.nodes, table) if table else "",
+        "topology": cluster.order_words,
+    }
     return ClusterPlan(
         port=port,
         placement=Placement.on(cluster, devices_in_order(cluster, facts.nodes)),
@@ -132,9 +125,8 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
         mpirun=openmpi.path if openmpi else "mpirun",
         launcher=launcher,
         rank_table=table,
-        rank_table_words=rank_table_words(cluster, facts.nodes, table) if table else "",
-        order_words=cluster.order_words,
         launcher_env=library_paths(cluster, primary) if traits_of(launcher).loads_libraries else {},
+        words={name: text for name, text in words.items() if text},
     )
 
 
@@ -389,9 +381,8 @@ def _node_record(node: Node, facts: ClusterFacts, paths: Collection[str]) -> Nod
     system, engines = value_of(answers.system), value_of(answers.container)
     container = engines.container if engines else None
     if system is None:  # the checks let no such node pass
-        raise NodeError(
-            node.name, "could not record the setup: the user that ranks run as is unknown"
-        )
+        why = "the user that ranks run as is unknown"
+        raise NodeError(node.name, f"could not record the setup: {why}")
     expires: dict[str, float] = {}
     for side in (installed, *([host] if host else [])):
         for path, certificate in side.certificates.items():
