@@ -156,8 +156,7 @@ class NodeLeftovers(Value):
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        steps = {"sshd", "firewall", "files", "code", "container", "npu-network"}
-        if not any(result.step in steps for result in results):
+        if all(result.step == "foreign" for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
         return results
