@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
@@ -318,17 +318,14 @@ class Survey(Value, kw_only=True):
             )
         )
 
-    def _of_ports(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> Iterable[Finding]:
-        """What keeps setup from setting the network ports of NPUs."""
-        hosts = {name: facts.host_side(name) for name in facts.installed}
-        changing = network.ports_to_set(self.cluster, hosts)
-        jobs = self._jobs_on(changing, sides)
-        return network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
-
     def _findings(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
         """What is found on the nodes that answered."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
-        findings = [*self._of_control(facts, sides), *self._of_ports(facts, sides)]
+        findings = self._of_control(facts, sides)
+        hosts = {name: facts.host_side(name) for name in facts.installed}
+        changing = network.ports_to_set(self.cluster, hosts)
+        jobs = self._jobs_on(changing, sides)
+        findings += network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
         findings += _left_servers(self.cluster, facts)
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
@@ -373,13 +370,11 @@ def _left_servers(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
         text = f"the cluster's sshd {where} is left from another `ssh.via` or `container`"
         yield error("ssh-via-changed", names, text, "Run reset, then setup")
     for container in dict.fromkeys(facts.old_containers.values()):
-        yield error(
-            "container-left",
-            tuple(name for name, old in facts.old_containers.items() if old == container),
-            f"what setup installed is still in the container {container}, which the inventory "
-            "no longer names",
-            "Run reset, then setup; or remove that container",
-        )
+        names = tuple(name for name, old in facts.old_containers.items() if old == container)
+        where = f"the container {container}, which the inventory no longer names"
+        text = f"what setup installed is still in {where}"
+        remedy = "Run reset, then setup; or remove that container"
+        yield error("container-left", names, text, remedy)
 
 
 def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
