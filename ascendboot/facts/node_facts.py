@@ -168,12 +168,9 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the workload side, by the names of NodeFacts' fields."""
     place = f" in the container {node.container}" if node.container else ""
-    work = read_script(
-        base_script(cluster.name) + script("facts-work.sh"),
-        cluster.python,
-        purpose="look at Python, Open MPI and disk",
-        timeout_s=90.0,
-    )
+    text = base_script(cluster.name) + script("facts-work.sh")
+    purpose = "look at Python, Open MPI and disk"
+    work = read_script(text, cluster.python, purpose=purpose, timeout_s=90.0)
     python, openmpi = software.parse_python_version, software.parse_openmpi_version
     facts: dict[str, Fact[Any]] = {
         "system": _fact(

@@ -99,17 +99,13 @@ def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[st
     def of_table(part: Callable[[npu_smi.NpuTable], Any]) -> Callable[[query.Sections], Any]:
         return lambda sections: part(npu_smi_table(sections, "table"))
 
+    free_memory = of_table(lambda table: table.free_memory)
+    processes = of_table(lambda table: table.processes)
     parts: dict[str, Any] = {
         "npus": ("list the NPUs", _npus),
         "health": ("read the health of the NPUs", of_table(lambda table: table.health)),
-        "free_memory": (
-            "read the free memory of the NPUs",
-            of_table(lambda table: table.free_memory),
-        ),
-        "npu_processes": (
-            "list the processes on the NPUs",
-            of_table(lambda table: table.processes),
-        ),
+        "free_memory": ("read the free memory of the NPUs", free_memory),
+        "npu_processes": ("list the processes on the NPUs", processes),
         "super_pods": ("read the super pods", _super_pods),
         "unknown_lines": ("read the tools' lines", _unknown_lines),
         "root_info": (f"read {ROOT_INFO}", _root_info),

@@ -154,13 +154,9 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
         holders = {name: ports[stated] for name, ports in taken.items() if stated in ports}
         if not holders:
             return stated
-        return error(
-            "ssh-port-taken",
-            tuple(holders),
-            f"could not use port {stated} for the cluster's sshd: "
-            f"it is taken by {', '.join(sorted(set(holders.values())))}",
-            "State another ssh.port, or `auto`",
-        )
+        by = ", ".join(sorted(set(holders.values())))
+        text = f"could not use port {stated} for the cluster's sshd: it is taken by {by}"
+        return error("ssh-port-taken", (*holders,), text, "State another ssh.port, or `auto`")
     used: Counter[int] = Counter()
     for node in cluster.nodes:
         configured = facts.sshd_side(node.name).port
@@ -169,13 +165,9 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
     for port in candidates:
         if not any(port in ports for ports in taken.values()):
             return port
-    return error(
-        "ssh-port-taken",
-        tuple(taken),
-        f"could not find a port for the cluster's sshd: none of {CANDIDATE_PORTS.start} to "
-        f"{CANDIDATE_PORTS.stop - 1} is free on all nodes",
-        "State a free one as ssh.port",
-    )
+    tried = f"{CANDIDATE_PORTS.start} to {CANDIDATE_PORTS.stop - 1}"
+    text = f"could not find a port for the cluster's sshd: none of {tried} is free on all nodes"
+    return error("ssh-port-taken", (*taken,), text, "State a free one as ssh.port")
 
 
 def _taken_ports(cluster: Cluster, node: Node, facts: ClusterFacts) -> dict[int, str]:
@@ -222,24 +214,19 @@ def _bad_bases(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
         nodes_of.setdefault(facts.installed[node.name].base, []).append(node.name)
     if len(nodes_of) > 1:
         words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
-        yield error(
-            "base-differs",
-            tuple(node.name for node in cluster.nodes),
-            f"the cluster's folder must lie at one path on all nodes, but is {words}",
-            "Use the same user on all nodes",
-        )
+        text = f"the cluster's folder must lie at one path on all nodes, but is {words}"
+        names = tuple(node.name for node in cluster.nodes)
+        yield error("base-differs", names, text, "Use the same user on all nodes")
     if cluster.profile != "rec-sdk-tf" or cluster.resource_mode != "rank-table":
         return
     for node in cluster.nodes:
         installed = facts.installed[node.name]
         if installed.leads_to:  # mx_rec's hccl_mgmt.py refuses it
-            yield error(
-                "base-linked",
-                (node.name,),
-                f"the cluster's folder {installed.base} leads through a symbolic link to "
-                f"{installed.leads_to}, and mx_rec takes no rank table that lies behind one",
-                "Mount the place there (`mount --bind`) instead of linking to it",
-            )
+            where = f"{installed.base} leads through a symbolic link to {installed.leads_to}"
+            why = "mx_rec takes no rank table that lies behind one"
+            remedy = "Mount the place there (`mount --bind`) instead of linking to it"
+            text = f"the cluster's folder {where}, and {why}"
+            yield error("base-linked", (node.name,), text, remedy)
 
 
 @cache

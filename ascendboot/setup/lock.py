@@ -64,20 +64,10 @@ def locks(cluster: str, holder: str, *, breaks: bool = False, silent_s: int = SI
     machine was unreachable for `silent_s`.
     """
     base = base_script(cluster)
-    take = write_script(
-        base + script("setup-lock.sh"),
-        holder,
-        "break" if breaks else "",
-        str(silent_s),
-        purpose="lock the cluster",
-        timeout_s=15.0,
-    )
-    still_held = read_script(
-        base + _STILL_OURS,
-        holder,
-        purpose="see whether the cluster is still locked",
-        timeout_s=15.0,
-    )
+    text, words = base + script("setup-lock.sh"), (holder, "break" if breaks else "", str(silent_s))
+    take = write_script(text, *words, purpose="lock the cluster", timeout_s=15.0)
+    purpose = "see whether the cluster is still locked"
+    still_held = read_script(base + _STILL_OURS, holder, purpose=purpose, timeout_s=15.0)
     return Locks(Fact(take, _parse), still_held)
 
 

@@ -63,12 +63,9 @@ class Closed(Step):
         if not found:
             return Satisfied("only their user can write there")
         lines = (f"{there.closed:04o} {path}\n" for path, there in found.items())
-        close = write_script(
-            script("setup-close.sh"),
-            str(installed.base),
-            purpose="take the right to write there from others",
-            stdin="".join(lines).encode(errors="surrogateescape"),
-        )
+        stdin = "".join(lines).encode(errors="surrogateescape")
+        text, purpose = script("setup-close.sh"), "take the right to write there from others"
+        close = write_script(text, str(installed.base), purpose=purpose, stdin=stdin)
         summary = f"others could change what runs here: {installed.open_words}"
         action = f"close to other users: {installed.open_words}"
         return Change(summary=summary, action=action, commands=(close,))

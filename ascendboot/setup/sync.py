@@ -280,18 +280,14 @@ class CodeSender(Value):
     def _deliver(self, transport: Transport, base: PurePosixPath, work: Work) -> list[Command]:
         """Send all pieces but the last. Returns the command for it, to run with the next ones."""
         waiting: list[Command] = []
-        offset = 0
+        text, purpose, offset = script("setup-code-receive.sh"), "send the code", 0
         for piece in self.source.pieces(work.send):
             for command in waiting:
                 if self.interrupted.is_set():
                     raise CommandError(transport.node, "could not send the code: interrupted")
                 transport.run(command).checked()
             receive = write_script(
-                script("setup-code-receive.sh"),
-                *(str(base), str(offset)),
-                purpose="send the code",
-                stdin=piece,
-                timeout_s=120.0,
+                text, str(base), str(offset), purpose=purpose, stdin=piece, timeout_s=120.0
             )
             waiting, offset = [receive], offset + len(piece)
         return waiting

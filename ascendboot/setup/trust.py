@@ -56,12 +56,8 @@ def sshd(context: Context, node: Node) -> Sequence[Step]:
     steps.append(KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}"))
     if context.cluster.serves_from_host(node):
         container = container_exec(node, context.facts.nodes[node.name].container)
-        enter = context.text(
-            "sshd/enter.j2",
-            node=node.name,
-            engine=container.engine if container else "docker",
-            container=node.container,
-        )
+        engine, name = container.engine if container else "docker", node.container
+        enter = context.text("sshd/enter.j2", node=node.name, engine=engine, container=name)
         steps.append(FileContent(_ENTER, enter, 0o755))
     daemon = _daemon(context, node)
     return [*steps, FileContent(SSHD_CONFIG, daemon.config, 0o600), daemon]
@@ -119,12 +115,9 @@ def _admitted(context: Context, key: str | None) -> Step:
     cluster, certified = context.cluster, context.cluster.trust == "ca"
     if key is None:
         return Later(_ADMITTED, _signing(context) if certified else "the cluster's key is made")
-    text = context.text(
-        "trust/authorized_keys.j2",
-        heads=",".join(node.cluster_address for node in cluster.heads),
-        principal=_principal(context) if certified else None,
-        key=key,
-    )
+    heads = ",".join(node.cluster_address for node in cluster.heads)
+    principal = _principal(context) if certified else None
+    text = context.text("trust/authorized_keys.j2", heads=heads, principal=principal, key=key)
     return FileContent(_ADMITTED, text)
 
 
@@ -204,13 +197,8 @@ def _certificate(
         principals=principals,
         options=options,
     )
-    return CertificateFile(
-        name=name,
-        claims=claims,
-        now=context.now,
-        sign=partial(authority.sign, claims, key) if authority.sign else None,
-        load=load,
-    )
+    sign = partial(authority.sign, claims, key) if authority.sign else None
+    return CertificateFile(name=name, claims=claims, now=context.now, sign=sign, load=load)
 
 
 def _signing(context: Context) -> str:
