@@ -7,22 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts import query
 from ascendboot.facts.container import code_queries, container_query
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
 from ascendboot.facts.parsers.base import only, some_lines
-from ascendboot.facts.query import (
-    NOT_QUERIED,
-    Answer,
-    Answered,
-    Clock,
-    Fact,
-    Sections,
-    Unanswered,
-    of_sections,
-    value_of,
-)
+from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Fact, Unanswered, value_of
 from ascendboot.hccl.profiles import profile_paths
 from ascendboot.model.cluster import Cluster, Device, Node
 from ascendboot.model.files import CodeTree
@@ -88,7 +79,7 @@ class NodeFacts(Value, kw_only=True):
     """Answered if we can read the environment of the container's first process: ranks get it."""
     surroundings: Answer[NodeEnvironment] = NOT_QUERIED
     confinement: Answer[Confinement] = NOT_QUERIED
-    clock: Answer[Clock] = NOT_QUERIED
+    clock: Answer[query.Clock] = NOT_QUERIED
     interfaces: Answer[tuple[system.Interface, ...]] = NOT_QUERIED
     npus: Answer[npu_smi.NpuMap] = NOT_QUERIED
     npu_processes: Answer[tuple[npu_smi.NpuProcess, ...]] = NOT_QUERIED
@@ -148,7 +139,7 @@ def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the host side, by the names of NodeFacts' fields."""
     ports = ("port_range", "reserved_ports")
-    sshd = of_sections(_SERVICES, _sshd, "find the OpenSSH server")
+    sshd = query.of_sections(_SERVICES, _sshd, "find the OpenSSH server")
     return {
         "host": _fact(_SYSTEM, "read the names of the system", system.parse_system, *_NAMES),
         "machine": _fact(_SYSTEM, "identify the machine", system.parse_machine, *_MACHINE),
@@ -185,7 +176,7 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         **environment_query(node, "" if cluster.launcher == "torchrun" else cluster.python),
     }
     if not cluster.serves_from_host(node):
-        facts["sshd"] = of_sections(_SERVICES, _sshd, f"find the OpenSSH server{place}")
+        facts["sshd"] = query.of_sections(_SERVICES, _sshd, f"find the OpenSSH server{place}")
     if node.container is not None:
         purpose = f"identify the network{place}"
         facts["work_machine"] = _fact(_SYSTEM, purpose, system.parse_machine, *_MACHINE)
@@ -209,7 +200,7 @@ def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     torch = _fact(command, "find torch", software.parse_torch, "torch")
     return {
         "ssh": _program_fact(command, "find ssh", "ssh", software.parse_sshd_version),
-        "horovod": of_sections(command, _horovod, "find Horovod"),
+        "horovod": query.of_sections(command, _horovod, "find Horovod"),
         **({"torch": torch} if cluster.is_for_torch else {}),
     }
 
@@ -220,7 +211,7 @@ _MACHINE = ("boot_id", "namespace")
 
 def _fact(command: Command, purpose: str, parse: Callable[..., T], *names: str) -> Fact[T]:
     """A query whose answer is in these sections; `parse` gets their texts."""
-    return of_sections(command, lambda sections: parse(*map(sections.text, names)), purpose)
+    return query.of_sections(command, lambda sections: parse(*map(sections.text, names)), purpose)
 
 
 def _program_fact(
@@ -234,7 +225,7 @@ def _program_fact(
     return _fact(command, purpose, parse, name, f"{name}_version")
 
 
-def _horovod(sections: Sections) -> software.Horovod:
+def _horovod(sections: query.Sections) -> software.Horovod:
     path = system.parse_path(sections.text("horovodrun"), "path of horovodrun")
     version = software.parse_horovod_version(sections.text("horovod_version"))
     if "horovod_build" not in sections:
@@ -242,7 +233,7 @@ def _horovod(sections: Sections) -> software.Horovod:
     return software.Horovod(path, version, software.parse_has_mpi(sections.text("horovod_build")))
 
 
-def _sshd(sections: Sections) -> software.Sshd:
+def _sshd(sections: query.Sections) -> software.Sshd:
     path = system.parse_path(sections.text("sshd"), "path of sshd")
     # The call fails on a server before 9.2: an unknown option.
     version = software.parse_sshd_version(sections["sshd_version"].text)
@@ -257,13 +248,13 @@ def _place(text: str) -> str:
 def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnvironment]]:
     """The query for the workload side; `python` tries a single copy, as Open MPI makes it."""
     words = (python, SINGLE_COPY) if python else ("", "")
-    query = read_script(SURROUNDINGS, *words, purpose="query the environment of ranks")
+    command = read_script(SURROUNDINGS, *words, purpose="query the environment of ranks")
     place = f" in the container {node.container}" if node.container else ""
     purpose = f"read the devices and limits of ranks{place}"
-    return {"surroundings": of_sections(query, _surroundings, purpose)}
+    return {"surroundings": query.of_sections(command, _surroundings, purpose)}
 
 
-def _surroundings(sections: Sections) -> NodeEnvironment:
+def _surroundings(sections: query.Sections) -> NodeEnvironment:
     memlock = sections.text("memlock").strip()
     visible = sections.text("visible").strip()
     if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
@@ -283,10 +274,10 @@ def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
         return {}
     purpose = "read what SELinux and AppArmor refused"
     command = read_script(CONFINEMENT, purpose=purpose, timeout_s=20.0)
-    return {"confinement": of_sections(command, _confinement)}
+    return {"confinement": query.of_sections(command, _confinement)}
 
 
-def _confinement(sections: Sections) -> Confinement:
+def _confinement(sections: query.Sections) -> Confinement:
     denials = sections.text("denials").split("\n")
     enforcing = sections.text("enforcing").strip() == "1"
     return Confinement(enforcing, tuple(line for line in denials if line.strip()))

@@ -13,9 +13,8 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ascendboot import __version__
+from ascendboot.checks import hosts, launchers
 from ascendboot.checks.finding import Finding, error, in_order, port_holders
-from ascendboot.checks.hosts import open_above
-from ascendboot.checks.launchers import choose_launcher
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
 from ascendboot.errors import NodeError
 from ascendboot.facts.derive import common_networks, crosses_pods, devices_of, leaves_by_lldp
@@ -105,13 +104,13 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
     port = choose_port(cluster, facts)
     findings: list[Finding] = [] if isinstance(port, int) else [port]
     findings += [*_bad_bases(cluster, facts), *in_order(_without_nft(cluster, facts))]
-    findings += in_order(open_above([*facts.installed.items(), *facts.sshd_sides.items()]))
+    findings += in_order(hosts.open_above([*facts.installed.items(), *facts.sshd_sides.items()]))
     if not isinstance(port, int) or findings:
         return tuple(findings)
     primary = facts.nodes[cluster.primary_name]
     openmpi = value_of(primary.openmpi)
     table = rank_table_text(cluster, facts.nodes) if cluster.resource_mode == "rank-table" else ""
-    launcher = choose_launcher(cluster, facts.nodes)
+    launcher = launchers.choose_launcher(cluster, facts.nodes)
     words = {
         "launcher": launcher.words,
         "rank-table": rank_table_words(cluster, facts.nodes, table) if table else "",
