@@ -86,8 +86,5 @@ def _guarded(node: N, work: Callable[[N], R]) -> R | NodeError:
         return NodeError(_name(node), str(error))
     except Exception as error:  # noqa: BLE001  # a bug on one node must not cost the others' results
         _LOG.exception("%s: unexpected", _name(node))
-        return NodeError(
-            _name(node),
-            f"unexpected {type(error).__name__}: {error}; this is a bug in ascendboot, "
-            "the run's log has the traceback",
-        )
+        bug = "this is a bug in ascendboot, the run's log has the traceback"
+        return NodeError(_name(node), f"unexpected {type(error).__name__}: {error}; {bug}")

@@ -221,11 +221,8 @@ def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ())
     text = node.ssh.jump or ""
     *before, hop = text.split(",")
     if text in (*behind, node.name):
-        raise UnreachableError(
-            node.name,
-            f'{_NO_JUMP}"{text}": it is reached through {node.name} itself; '
-            "correct `jump` in the inventory",
-        )
+        why = f"it is reached through {node.name} itself; correct `jump` in the inventory"
+        raise UnreachableError(node.name, f'{_NO_JUMP}"{text}": {why}')
     if text in nodes:
         return nodes[text]
     user, _, place = hop.removeprefix("ssh://").rpartition("@")
