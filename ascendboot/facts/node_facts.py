@@ -319,11 +319,8 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
         networks.append(_network(device, network))
     if not reasons:
         return facts
-    return replace(
-        facts,
-        device_networks=Answered((*networks, *reported.values())),
-        stated=tuple(dict.fromkeys(reasons)),
-    )
+    answer = Answered((*networks, *reported.values()))
+    return replace(facts, device_networks=answer, stated=tuple(dict.fromkeys(reasons)))
 
 
 def _with_ports_set(node: Node, facts: NodeFacts) -> NodeFacts:

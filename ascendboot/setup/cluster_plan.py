@@ -291,13 +291,9 @@ class Context(Value, kw_only=True, dict=True):
 
     def text(self, template: str, **values: object) -> str:
         """A template with `values` and those of the cluster filled in."""
-        of_cluster = {
-            "cluster": self.cluster.name,
-            "primary": self.cluster.primary_name,
-            "port": self.plan.port,
-            "base": str(self.plan.base),
-        }
-        return rendered(template, **{**of_cluster, **values})
+        cluster, plan = self.cluster, self.plan
+        of_cluster = {"cluster": cluster.name, "primary": cluster.primary_name, "port": plan.port}
+        return rendered(template, **{**of_cluster, "base": str(plan.base), **values})
 
     def user(self, node: Node) -> str:
         """The name of the user on a node, on the side where the cluster's sshd runs."""
@@ -350,9 +346,8 @@ class FactsRecord(Value):
     def fitting(self, cluster: Cluster) -> ClusterFacts:
         """The facts of the nodes for which the inventory still states the same."""
         stated = _inventories(cluster, self.inventories)
-        return self.facts.part(
-            {n for n, known in self.inventories.items() if stated.get(n) == known}
-        )
+        fitting = {n for n, known in self.inventories.items() if stated.get(n) == known}
+        return self.facts.part(fitting)
 
 
 def _inventories(cluster: Cluster, names: Collection[str]) -> dict[str, str]:

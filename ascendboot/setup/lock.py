@@ -40,11 +40,9 @@ def held_lock(node: str, answer: Answer[Lock]) -> Lock:
     if isinstance(answer, Unanswered):
         raise NodeError(node, answer.message)
     if holder := answer.value.holder:
-        raise NodeError(
-            node,
-            f"could not lock the cluster: another setup or reset holds it: {holder}; wait until it "
-            "has ended, or take the lock from it with --break-lock",
-        )
+        remedy = "wait until it has ended, or take the lock from it with --break-lock"
+        why = f"another setup or reset holds it: {holder}; {remedy}"
+        raise NodeError(node, f"could not lock the cluster: {why}")
     return answer.value
 
 

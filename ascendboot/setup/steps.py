@@ -345,8 +345,7 @@ def difference(actual: files.Claims, wanted: files.Claims) -> str | None:
     for name in ("kind", "principals", "options", "extensions", "key_id"):
         values = getattr(actual, name), getattr(wanted, name)
         if values[0] != values[1]:
-            words = (", ".join(v) if isinstance(v, tuple) else v for v in values)
-            return "states {} {} instead of {}".format(
-                name.replace("_", " "), *(word or "(none)" for word in words)
-            )
+            seen, stated = (", ".join(v) if isinstance(v, tuple) else v for v in values)
+            what = name.replace("_", " ")
+            return f"states {what} {seen or '(none)'} instead of {stated or '(none)'}"
     return None

@@ -65,9 +65,8 @@ class Source(Value):
                         yield bytes(waiting)
                         waiting.clear()
             if left:
-                raise UsageError(
-                    f"{self.shown}/{path}: could not be sent: it has changed since; run setup again"
-                )
+                why = "it has changed since; run setup again"
+                raise UsageError(f"{self.shown}/{path}: could not be sent: {why}")
         if waiting:
             yield bytes(waiting)
 
@@ -84,9 +83,8 @@ def read_source(cluster: Cluster) -> Source | None:
         return Source(None, cluster.primary_name) if is_primary else None
     folder = path_here(shown, cluster.source)
     if not folder.is_dir():
-        raise InventoryError(
-            [f'{cluster.source}: code.source: "{shown}" is not a folder here; correct it']
-        )
+        why = f'"{shown}" is not a folder here; correct it'
+        raise InventoryError([f"{cluster.source}: code.source: {why}"])
     if any(map(files.holds_ca_keys, (folder, folder.parent))):
         why = "holds the keys of a cluster's CA, which no node may have; state another folder"
         raise InventoryError([f"{cluster.source}: code.source: {shown} {why}"])

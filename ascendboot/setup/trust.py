@@ -98,13 +98,9 @@ def admission(context: Context, node: Node) -> Sequence[Step]:
         key = context.facts.installed[cluster.primary_name].cluster_key
         is_left = HOST_CERTIFICATE in there.files
         return [_admitted(context, key), *([Absent(HOST_CERTIFICATE)] if is_left else [])]
+    names, load = (node.cluster_address, node.name), _daemon(context, node).start(there)
     certificate = _certificate(
-        context,
-        HOST_CERTIFICATE,
-        node,
-        there.host_key,
-        principals=(node.cluster_address, node.name),
-        load=_daemon(context, node).start(there),
+        context, HOST_CERTIFICATE, node, there.host_key, principals=names, load=load
     )
     ca_key = context.authority.user if context.authority else None
     return [_admitted(context, ca_key), certificate]
@@ -142,13 +138,10 @@ def _of_head(context: Context, head: Node) -> list[Step]:
         key = facts.installed[head.name].cluster_key
         public = FileContent(_PUBLIC_KEY, f"{key}\n") if key else None
         steps.append(public or Later(_PUBLIC_KEY, "the cluster's key is made"))
+        address = ipaddress.ip_network(head.cluster_address)
+        names, options = (_principal(context),), (f"source-address {address}",)
         certificate = _certificate(
-            context,
-            USER_CERTIFICATE,
-            head,
-            key,
-            principals=(_principal(context),),
-            options=(f"source-address {ipaddress.ip_network(head.cluster_address)}",),
+            context, USER_CERTIFICATE, head, key, principals=names, options=options
         )
         steps.append(certificate)
     if certified and authority is None:
@@ -156,11 +149,8 @@ def _of_head(context: Context, head: Node) -> list[Step]:
     elif not certified and any(key is None for _, key in hosts):
         steps.append(Later(_KNOWN, "the host keys are made"))
     else:
-        known = context.text(
-            "trust/known_hosts.j2",
-            authority=authority.host if certified and authority else None,
-            hosts=() if certified else hosts,
-        )
+        ca = authority.host if certified and authority else None
+        known = context.text("trust/known_hosts.j2", authority=ca, hosts=() if certified else hosts)
         steps.append(FileContent(_KNOWN, known))
     users = {n.cluster_address: context.user(n) for n in cluster.nodes}
     user = users[head.cluster_address]

@@ -115,12 +115,9 @@ def verification_command(expected: Expectation) -> Command:
         probe=f"bash -c {shlex.quote(probe)} ascendboot",
     )
     waves = 1 + len(cluster.nodes) // 32
-    return read_script(
-        (mpirun_shell(expected.mpirun) if expected.mpirun else "") + text,
-        purpose="log in from the primary",
-        timeout_s=10.0 + waves * expected.timeout_s,
-        stdin=targets.encode(),
-    )
+    head = mpirun_shell(expected.mpirun) if expected.mpirun else ""
+    purpose, timeout_s = "log in from the primary", 10.0 + waves * expected.timeout_s
+    return read_script(head + text, purpose=purpose, timeout_s=timeout_s, stdin=targets.encode())
 
 
 def mpirun_shell(mpirun: str) -> str:
