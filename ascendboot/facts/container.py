@@ -211,18 +211,17 @@ def _tree(result: Result) -> CodeTree:
     others = set()
     rest = iter(records[:at])
     for number, record in enumerate(rest, 1):
-        match record.split(" ", 3):
-            case ["f", mode, size, name]:
-                name = name.removeprefix("./")
+        *words, name = record.split(" ", 3)
+        name = name.removeprefix("./")
+        match words:
+            case ["f", mode, size]:
                 entries[name] = Entry(sums.get(name, ""), int(mode, 8), size=int(size))
-            case ["b", mode, size, name]:
-                content = f"{size} bytes"
-                entries[name.removeprefix("./")] = Entry(content, int(mode, 8), size=int(size))
-            case ["l", _, _, name]:
-                target = next(rest, "").split(" ", 3)[-1]
-                entries[name.removeprefix("./")] = Entry(target=target)
-            case ["n", _, _, name]:
-                others.add(name.removeprefix("./"))
+            case ["b", mode, size]:
+                entries[name] = Entry(f"{size} bytes", int(mode, 8), size=int(size))
+            case ["l", _, _]:
+                entries[name] = Entry(target=next(rest, "").split(" ", 3)[-1])
+            case ["n", _, _]:
+                others.add(name)
             case _:
                 expected = "f, b, l or n, mode, size and name"
                 raise NotUnderstoodError(_TOOL, number, record, expected)

@@ -19,7 +19,7 @@ from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.cluster_plan import NO_FACTS, ClusterFacts, ClusterPlan, Context, plan_cluster
+from ascendboot.setup.cluster_plan import NO_FACTS, ClusterFacts, Context, plan_cluster
 from ascendboot.setup.create import Pending, pending
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, CONTAINERS, QUERY, REACH
@@ -335,13 +335,9 @@ class Survey(Value, kw_only=True):
         self, facts: ClusterFacts, findings: Sequence[Finding], *, is_blocked: bool
     ) -> Context | None:
         """Report all findings; the context for steps if none of them blocks."""
-        plan = None
-        if not is_blocked:
-            planned = plan_cluster(self.cluster, facts)
-            if isinstance(planned, ClusterPlan):
-                plan = planned
-            else:
-                findings = [*planned, *findings]
+        plan = None if is_blocked else plan_cluster(self.cluster, facts)
+        if isinstance(plan, tuple):
+            findings, plan = [*plan, *findings], None
         words = dict.fromkeys(facts.nodes, "fit the inventory and each other")
         results = found("judge", "facts", words, findings, as_error=Outcome.BLOCKED)
         for choice, text in plan.words.items() if plan else ():
