@@ -97,9 +97,7 @@ def is_foreign(cluster: Cluster, node: Node, answer: query.Answer[system.Engines
 
 
 def _engines(sections: query.Sections) -> system.Engines:
-    names: set[str] = set()
-    refused: dict[str, str] = {}
-    paths: list[str] = []
+    names, paths, refused = set[str](), list[str](), dict[str, str]()
     known = [engine for engine in ENGINES["auto"] if engine in sections]
     for engine in known:
         if sections[engine].exit_code:
@@ -207,8 +205,7 @@ def _tree(result: Result) -> CodeTree:
         raise NotUnderstoodError(_TOOL, 1, state, "a state, records and sums")
     at = records.index("sums")
     sums = _sums("\0".join(records[at + 1 :]))
-    entries: dict[str, Entry] = {}
-    others = set()
+    entries, others = dict[str, Entry](), set[str]()
     rest = iter(records[:at])
     for number, record in enumerate(rest, 1):
         *words, name = record.split(" ", 3)

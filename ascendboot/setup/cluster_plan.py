@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ascendboot import __version__
 from ascendboot.checks import hosts, launchers
-from ascendboot.checks.finding import Finding, error, in_order, port_holders
+from ascendboot.checks.finding import Finding, error, grouped, in_order, port_holders
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
 from ascendboot.errors import NodeError
 from ascendboot.facts.derive import common_networks, crosses_pods, devices_of, leaves_by_lldp
@@ -208,9 +208,7 @@ def _without_nft(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
 
 def _bad_bases(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
     """Cluster folders that differ, or that the job's software refuses."""
-    nodes_of: dict[PurePosixPath, list[str]] = {}
-    for node in cluster.nodes:
-        nodes_of.setdefault(facts.installed[node.name].base, []).append(node.name)
+    nodes_of = grouped((facts.installed[node.name].base, node.name) for node in cluster.nodes)
     if len(nodes_of) > 1:
         words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
         text = f"the cluster's folder must lie at one path on all nodes, but is {words}"

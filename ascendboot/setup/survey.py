@@ -8,7 +8,7 @@ from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.finding import Finding, error, in_order, warning
+from ascendboot.checks.finding import Finding, error, grouped, in_order, warning
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.container import container_exec, container_query, is_foreign
 from ascendboot.facts.derive import leaves_by_lldp
@@ -215,8 +215,7 @@ class Survey(Value, kw_only=True):
             # Another run held the lock until now and may have changed the other nodes.
             answers |= self.progress.for_each({*hosts} - {self.cluster.primary_name}, work)
         took = time.monotonic() - began
-        answered: dict[str, NodeAnswers] = {}
-        results: list[StepResult] = []
+        answered, results = dict[str, NodeAnswers](), list[StepResult]()
         for name, answer in answers.items():
             if isinstance(answer, NodeError):
                 if hosts[name].has_one_session:
@@ -365,12 +364,12 @@ def _left_servers(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
         where = "in the container" if cluster.ssh_via == "engine" else "on the host side"
         text = f"the cluster's sshd {where} is left from another `ssh.via` or `container`"
         yield error("ssh-via-changed", names, text, "Run reset, then setup")
-    for container in dict.fromkeys(facts.old_containers.values()):
-        names = tuple(name for name, old in facts.old_containers.items() if old == container)
+    left = grouped((container, name) for name, container in facts.old_containers.items())
+    for container, nodes in left.items():
         where = f"the container {container}, which the inventory no longer names"
         text = f"what setup installed is still in {where}"
         remedy = "Run reset, then setup; or remove that container"
-        yield error("container-left", names, text, remedy)
+        yield error("container-left", tuple(nodes), text, remedy)
 
 
 def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:

@@ -77,8 +77,7 @@ def parse_mapping(text: str) -> NpuMap:
     is_whole = " ".join(columns).split() == header.text.split()
     if not (has_all and in_place and is_whole and len({*columns}) == len(columns)):
         raise header.not_understood()
-    npus: dict[int, Npu] = {}
-    unusable = 0
+    npus, unusable = dict[int, Npu](), 0
     for line in rows:
         words = line.text.strip().split(maxsplit=len(columns) - 1)
         if len(words) != len(columns):
