@@ -107,13 +107,9 @@ def verification_command(expected: Expectation) -> Command:
         f"{' '.join((node.name, node.cluster_address, *expected.names_of(node)))}\n"
         for node in cluster.nodes
     )
-    text = script(
-        "setup-logins.sh",
-        limit=int(expected.timeout_s),
-        config=base / "trust/ssh_config",
-        primary=cluster.primary_name,
-        probe=f"bash -c {shlex.quote(probe)} ascendboot",
-    )
+    config, primary = base / "trust/ssh_config", cluster.primary_name
+    limit, login = int(expected.timeout_s), f"bash -c {shlex.quote(probe)} ascendboot"
+    text = script("setup-logins.sh", limit=limit, config=config, primary=primary, probe=login)
     waves = 1 + len(cluster.nodes) // 32
     head = mpirun_shell(expected.mpirun) if expected.mpirun else ""
     purpose, timeout_s = "log in from the primary", 10.0 + waves * expected.timeout_s
@@ -266,15 +262,11 @@ def verify_cluster(progress: Progress, context: Context, sides: Mapping[str, Sid
     Raises:
         Stopped: a node is not as it should be, or the operator interrupted.
     """
-    plan = context.plan
-    expected = Expectation(
-        cluster=context.cluster,
-        base=plan.base,
-        mpirun=plan.mpirun if traits_of(plan.launcher).openmpi else "",
-        files=context.resources,
-    )
+    cluster, plan, files = context.cluster, context.plan, context.resources
+    mpirun = plan.mpirun if traits_of(plan.launcher).openmpi else ""
+    expected = Expectation(cluster=cluster, base=plan.base, mpirun=mpirun, files=files)
     ports = dict.fromkeys(context.facts.nodes, plan.port)
-    probes = probes_of(context.cluster, context.facts.nodes, "once", ssh_ports=ports)
+    probes = probes_of(cluster, context.facts.nodes, "once", ssh_ports=ports)
     run_verification(progress, expected if has_logins(context) else None, probes, sides)
     progress.stop_if_bad()
 
