@@ -139,11 +139,7 @@ class HostKeys:
     """The known host keys of one run: of the project's file, then of the operator's ssh."""
 
     def __init__(
-        self,
-        project_file: Path,
-        *,
-        user_files: Sequence[Path] = USER_FILES,
-        accept_new: bool = False,
+        self, project_file: Path, *, user_files: Sequence[Path] = USER_FILES, accept_new: bool
     ) -> None:
         self.project_file = project_file
         self.accept_new = accept_new
@@ -262,12 +258,9 @@ class HostKeyCheck:
         try:
             self._host_keys.accept(self._node.name, self._name, shown)
         except OSError as error:
-            raise self._refused(
-                f"its new host key could not be recorded in {self._host_keys.project_file}: "
-                f"{error.strerror}; make room or give access there"
-            ) from error
+            where = f"could not be recorded in {self._host_keys.project_file}: {error.strerror}"
+            why = f"its new host key {where}; make room or give access there"
+            raise self._refused(why, UnreachableError) from error
 
-    def _refused(
-        self, why: str, kind: type[UnreachableError] = UnreachableError
-    ) -> UnreachableError:
+    def _refused(self, why: str, kind: type[UnreachableError]) -> UnreachableError:
         return kind(self._node.name, f"{_REFUSED}: {why}")
