@@ -448,9 +448,10 @@ class SshTransport:
         """Start a command that owns its session; return the first output, which may be empty."""
         compiled = script.compile_open(command)
         session = self._start(compiled)
-        mark, received, data = compiled.begin + b"\n", b"", b"-"
-        while data and mark not in received and len(received) <= script.MOST_NOISE:
-            data = session.read()
+        mark, received = compiled.begin + b"\n", b""
+        while mark not in received and len(received) <= script.MOST_NOISE:
+            if not (data := session.read()):
+                break
             received += data
         noise, begin, output = received.partition(mark)
         if begin:
