@@ -282,13 +282,9 @@ def _current_texts(
     transport: Transport, installed: Installed, changes: Sequence[Change]
 ) -> dict[str, str]:
     """The text of every file that the changes would write and that exists, by absolute path."""
-    base = installed.base
-    paths = [
-        str(file.path)
-        for change in changes
-        for file in change.files
-        if not file.secret and str(file.path.relative_to(base)) in installed.files
-    ]
+    base, there = installed.base, installed.files
+    files = [file for change in changes for file in change.files if not file.secret]
+    paths = [str(f.path) for f in files if str(f.path.relative_to(base)) in there]
     reads = [
         Command(argv=("cat", "--", path), purpose=f"read {path}", effect=Effect.READ)
         for path in paths
