@@ -165,23 +165,18 @@ class HostKeys:
     def accept(self, node: str, name: str, key: HostKey) -> None:
         """Record an unknown key in the project's file, on disk before this returns."""
         line = f"{name} {key.key_type} {base64.b64encode(key.blob).decode()}"
+        file = self.project_file
         with self._lock:
-            number = _append(self.project_file, line)
-            self._project.add_line(line, f"{self.project_file}:{number}")
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be accepting keys too
+                lines = file.read_bytes().splitlines() if file.exists() else []
+                write_atomically(file, b"\n".join([*lines, line.encode(), b""]))
+            finally:
+                os.close(folder)
+            self._project.add_line(line, f"{file}:{len(lines) + 1}")
             self._accepted[node] = key
-
-
-def _append(file: Path, line: str) -> int:
-    """Append a line atomically; return its number."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be accepting keys too
-        lines = file.read_bytes().splitlines() if file.exists() else []
-        write_atomically(file, b"\n".join([*lines, line.encode(), b""]))
-        return len(lines) + 1
-    finally:
-        os.close(folder)
 
 
 class HostKeyCheck:
