@@ -310,12 +310,11 @@ class Survey(Value, kw_only=True):
         self, affected: Collection[str], sides: Mapping[str, Sides]
     ) -> Mapping[str, Sequence[str]]:
         """The jobs that run on these nodes, each with its nodes."""
-        probe = probe_below(base_script(self.cluster.name))
-        return running_nodes(
-            self.progress.for_each(
-                sides.keys() & affected, lambda node: probe_result(sides[node.name].work.run(probe))
-            )
+        probe, nodes = probe_below(base_script(self.cluster.name)), sides.keys() & affected
+        jobs = self.progress.for_each(
+            nodes, lambda node: probe_result(sides[node.name].work.run(probe))
         )
+        return running_nodes(jobs)
 
     def _findings(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
         """What is found on the nodes that answered."""

@@ -97,12 +97,9 @@ class Expectation(Value, kw_only=True, dict=True):
 def verification_command(expected: Expectation) -> Command:
     """The command that logs in from the primary to every node in parallel."""
     cluster, base = expected.cluster, expected.base
-    probe = _PROBE.format(
-        base=shlex.quote(str(base)),
-        names=" ".join(sorted(cluster.env)),
-        files=shlex.join(expected.files),
-        programs=shlex.join(expected.programs),
-    )
+    names, folder = " ".join(sorted(cluster.env)), shlex.quote(str(base))
+    files, programs = shlex.join(expected.files), shlex.join(expected.programs)
+    probe = _PROBE.format(base=folder, names=names, files=files, programs=programs)
     targets = "".join(
         f"{' '.join((node.name, node.cluster_address, *expected.names_of(node)))}\n"
         for node in cluster.nodes
