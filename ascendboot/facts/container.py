@@ -59,18 +59,12 @@ def container_query(node: Node) -> dict[str, query.Fact[system.Engines]]:
 
 def running_queries() -> dict[str, query.Fact[Mapping[str, str]]]:
     """The queries of each engine for the images of the containers that it runs, by name."""
-    return {
-        engine: query.of_sections(
-            read_script(
-                script("facts-running.sh", limit_s=_LIMIT_S),
-                engine,
-                purpose=f"list the running containers of {engine}",
-                timeout_s=1.5 * _LIMIT_S,
-            ),
-            _running,
-        )
-        for engine in ENGINES["auto"]
-    }
+    text, queries = script("facts-running.sh", limit_s=_LIMIT_S), {}
+    for engine in ENGINES["auto"]:
+        purpose = f"list the running containers of {engine}"
+        command = read_script(text, engine, purpose=purpose, timeout_s=1.5 * _LIMIT_S)
+        queries[engine] = query.of_sections(command, _running)
+    return queries
 
 
 def _running(sections: query.Sections) -> Mapping[str, str]:
@@ -103,9 +97,7 @@ def is_foreign(cluster: Cluster, node: Node, answer: query.Answer[system.Engines
 
 
 def _engines(sections: query.Sections) -> system.Engines:
-    names: set[str] = set()
-    refused: dict[str, str] = {}
-    paths: list[str] = []
+    names, paths, refused = set[str](), list[str](), dict[str, str]()
     known = [engine for engine in ENGINES["auto"] if engine in sections]
     for engine in known:
         if sections[engine].exit_code:
@@ -213,22 +205,20 @@ def _tree(result: Result) -> CodeTree:
         raise NotUnderstoodError(_TOOL, 1, state, "a state, records and sums")
     at = records.index("sums")
     sums = _sums("\0".join(records[at + 1 :]))
-    entries: dict[str, Entry] = {}
-    others = set()
+    entries, others = dict[str, Entry](), set[str]()
     rest = iter(records[:at])
     for number, record in enumerate(rest, 1):
-        match record.split(" ", 3):
-            case ["f", mode, size, name]:
-                name = name.removeprefix("./")
+        *words, name = record.split(" ", 3)
+        name = name.removeprefix("./")
+        match words:
+            case ["f", mode, size]:
                 entries[name] = Entry(sums.get(name, ""), int(mode, 8), size=int(size))
-            case ["b", mode, size, name]:
-                content = f"{size} bytes"
-                entries[name.removeprefix("./")] = Entry(content, int(mode, 8), size=int(size))
-            case ["l", _, _, name]:
-                target = next(rest, "").split(" ", 3)[-1]
-                entries[name.removeprefix("./")] = Entry(target=target)
-            case ["n", _, _, name]:
-                others.add(name.removeprefix("./"))
+            case ["b", mode, size]:
+                entries[name] = Entry(f"{size} bytes", int(mode, 8), size=int(size))
+            case ["l", _, _]:
+                entries[name] = Entry(target=next(rest, "").split(" ", 3)[-1])
+            case ["n", _, _]:
+                others.add(name)
             case _:
                 expected = "f, b, l or n, mode, size and name"
                 raise NotUnderstoodError(_TOOL, number, record, expected)

@@ -109,14 +109,11 @@ def places_of(node_facts: NodeFacts) -> dict[int, SuperPodPlace]:
 
 def pods_of(cluster: Cluster, facts: FactsByNode) -> dict[str, set[int]]:
     """The super pods of the devices that a job uses, by node."""
-    return {
-        node.name: {
-            place.super_pod_id
-            for device_id, place in places_of(node_facts).items()
-            if device_id in device_ids(node, node_facts)
-        }
-        for node, node_facts in answered_nodes(cluster, facts)
-    }
+    pods = {}
+    for node, node_facts in answered_nodes(cluster, facts):
+        places, used = places_of(node_facts), device_ids(node, node_facts)
+        pods[node.name] = {place.super_pod_id for id_, place in places.items() if id_ in used}
+    return pods
 
 
 def crosses_pods(cluster: Cluster, facts: FactsByNode) -> bool:

@@ -17,8 +17,6 @@ from ascendboot.transport.pool import on_each
 from ascendboot.value import Value
 
 CALL_S: Final = 5
-WITHIN_S: Final = 15
-"""After this long a node makes no further call."""
 _ABSENT: Final = "npu-smi info -m does not list this device"
 
 
@@ -60,11 +58,7 @@ _OF_NPU_SMI: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 
 
 def device_state_queries(
-    device_ids: Sequence[int],
-    questions: Sequence[str] = QUESTIONS,
-    *,
-    with_killed: bool = False,
-    within_s: int = WITHIN_S,
+    device_ids: Sequence[int], questions: Sequence[str], *, with_killed: bool = False, within_s: int
 ) -> dict[str, query.Fact[Any]]:
     """The queries `device_states` (a DeviceState by physical id) and, if wanted, `killed`.
 

@@ -14,15 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from ascendboot.errors import NotUnderstoodError, excerpt
 from ascendboot.facts.npus import NpuPort
 from ascendboot.facts.query import NOT_QUERIED, Answer, output_of
-from ascendboot.model.files import (
-    FOLDER,
-    OWNER_BYTES,
-    Certificate,
-    Claims,
-    Owner,
-    OwnFile,
-    fingerprint,
-)
+from ascendboot.model import files
+from ascendboot.model.files import Certificate, Owner, OwnFile
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, read_script
 from ascendboot.value import Value, field
@@ -153,7 +146,7 @@ _DIGEST = re.compile(r"(\S+)  (?:\./)?(.+)")
 def base_script(cluster: str) -> str:
     """Shell that sets `b` to the folder of a cluster on a node; root and other users differ."""
     name = shlex.quote(cluster)
-    return f'b={FOLDER}/{name}\n[ "$EUID" = 0 ] || b=$HOME/.ascendboot/{name}\n'
+    return f'b={files.FOLDER}/{name}\n[ "$EUID" = 0 ] || b=$HOME/.ascendboot/{name}\n'
 
 
 def firewall_table(cluster: str) -> str:
@@ -171,7 +164,7 @@ def installed_query(
     """
     text = script(
         "facts-installed.sh",
-        owner_bytes=OWNER_BYTES,
+        owner_bytes=files.OWNER_BYTES,
         certificate_bytes=_CERTIFICATE_BYTES,
         private=_PRIVATE_KEYS if with_keys else "",
         certificates=_CERTIFICATES if with_keys else "",
@@ -247,11 +240,11 @@ def _certificate(text: str) -> Certificate | None:
         found.verify_cert_signature()
         form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         keys = (found.public_key(), found.signature_key())
-        key, ca = (fingerprint(each.public_bytes(*form).decode()) for each in keys)
+        key, ca = (files.fingerprint(each.public_bytes(*form).decode()) for each in keys)
     except (ValueError, UnsupportedAlgorithm, InvalidSignature):
         return None
     return Certificate(
-        claims=Claims(
+        claims=files.Claims(
             kind="host" if found.type is serialization.SSHCertificateType.HOST else "user",
             key=key,
             ca=ca,

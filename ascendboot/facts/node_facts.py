@@ -7,22 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts import query
 from ascendboot.facts.container import code_queries, container_query
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
 from ascendboot.facts.parsers.base import only, some_lines
-from ascendboot.facts.query import (
-    NOT_QUERIED,
-    Answer,
-    Answered,
-    Clock,
-    Fact,
-    Sections,
-    Unanswered,
-    of_sections,
-    value_of,
-)
+from ascendboot.facts.query import NOT_QUERIED, Answer, Answered, Fact, Unanswered, value_of
 from ascendboot.hccl.profiles import profile_paths
 from ascendboot.model.cluster import Cluster, Device, Node
 from ascendboot.model.files import CodeTree
@@ -88,7 +79,7 @@ class NodeFacts(Value, kw_only=True):
     """Answered if we can read the environment of the container's first process: ranks get it."""
     surroundings: Answer[NodeEnvironment] = NOT_QUERIED
     confinement: Answer[Confinement] = NOT_QUERIED
-    clock: Answer[Clock] = NOT_QUERIED
+    clock: Answer[query.Clock] = NOT_QUERIED
     interfaces: Answer[tuple[system.Interface, ...]] = NOT_QUERIED
     npus: Answer[npu_smi.NpuMap] = NOT_QUERIED
     npu_processes: Answer[tuple[npu_smi.NpuProcess, ...]] = NOT_QUERIED
@@ -148,7 +139,7 @@ def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the host side, by the names of NodeFacts' fields."""
     ports = ("port_range", "reserved_ports")
-    sshd = of_sections(_SERVICES, _sshd, "find the OpenSSH server")
+    sshd = query.of_sections(_SERVICES, _sshd, "find the OpenSSH server")
     return {
         "host": _fact(_SYSTEM, "read the names of the system", system.parse_system, *_NAMES),
         "machine": _fact(_SYSTEM, "identify the machine", system.parse_machine, *_MACHINE),
@@ -168,12 +159,9 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the workload side, by the names of NodeFacts' fields."""
     place = f" in the container {node.container}" if node.container else ""
-    work = read_script(
-        base_script(cluster.name) + script("facts-work.sh"),
-        cluster.python,
-        purpose="look at Python, Open MPI and disk",
-        timeout_s=90.0,
-    )
+    text = base_script(cluster.name) + script("facts-work.sh")
+    purpose = "look at Python, Open MPI and disk"
+    work = read_script(text, cluster.python, purpose=purpose, timeout_s=90.0)
     python, openmpi = software.parse_python_version, software.parse_openmpi_version
     facts: dict[str, Fact[Any]] = {
         "system": _fact(
@@ -188,7 +176,7 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         **environment_query(node, "" if cluster.launcher == "torchrun" else cluster.python),
     }
     if not cluster.serves_from_host(node):
-        facts["sshd"] = of_sections(_SERVICES, _sshd, f"find the OpenSSH server{place}")
+        facts["sshd"] = query.of_sections(_SERVICES, _sshd, f"find the OpenSSH server{place}")
     if node.container is not None:
         purpose = f"identify the network{place}"
         facts["work_machine"] = _fact(_SYSTEM, purpose, system.parse_machine, *_MACHINE)
@@ -212,7 +200,7 @@ def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     torch = _fact(command, "find torch", software.parse_torch, "torch")
     return {
         "ssh": _program_fact(command, "find ssh", "ssh", software.parse_sshd_version),
-        "horovod": of_sections(command, _horovod, "find Horovod"),
+        "horovod": query.of_sections(command, _horovod, "find Horovod"),
         **({"torch": torch} if cluster.is_for_torch else {}),
     }
 
@@ -223,7 +211,7 @@ _MACHINE = ("boot_id", "namespace")
 
 def _fact(command: Command, purpose: str, parse: Callable[..., T], *names: str) -> Fact[T]:
     """A query whose answer is in these sections; `parse` gets their texts."""
-    return of_sections(command, lambda sections: parse(*map(sections.text, names)), purpose)
+    return query.of_sections(command, lambda sections: parse(*map(sections.text, names)), purpose)
 
 
 def _program_fact(
@@ -237,7 +225,7 @@ def _program_fact(
     return _fact(command, purpose, parse, name, f"{name}_version")
 
 
-def _horovod(sections: Sections) -> software.Horovod:
+def _horovod(sections: query.Sections) -> software.Horovod:
     path = system.parse_path(sections.text("horovodrun"), "path of horovodrun")
     version = software.parse_horovod_version(sections.text("horovod_version"))
     if "horovod_build" not in sections:
@@ -245,7 +233,7 @@ def _horovod(sections: Sections) -> software.Horovod:
     return software.Horovod(path, version, software.parse_has_mpi(sections.text("horovod_build")))
 
 
-def _sshd(sections: Sections) -> software.Sshd:
+def _sshd(sections: query.Sections) -> software.Sshd:
     path = system.parse_path(sections.text("sshd"), "path of sshd")
     # The call fails on a server before 9.2: an unknown option.
     version = software.parse_sshd_version(sections["sshd_version"].text)
@@ -260,13 +248,13 @@ def _place(text: str) -> str:
 def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnvironment]]:
     """The query for the workload side; `python` tries a single copy, as Open MPI makes it."""
     words = (python, SINGLE_COPY) if python else ("", "")
-    query = read_script(SURROUNDINGS, *words, purpose="query the environment of ranks")
+    command = read_script(SURROUNDINGS, *words, purpose="query the environment of ranks")
     place = f" in the container {node.container}" if node.container else ""
     purpose = f"read the devices and limits of ranks{place}"
-    return {"surroundings": of_sections(query, _surroundings, purpose)}
+    return {"surroundings": query.of_sections(command, _surroundings, purpose)}
 
 
-def _surroundings(sections: Sections) -> NodeEnvironment:
+def _surroundings(sections: query.Sections) -> NodeEnvironment:
     memlock = sections.text("memlock").strip()
     visible = sections.text("visible").strip()
     if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
@@ -286,10 +274,10 @@ def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
         return {}
     purpose = "read what SELinux and AppArmor refused"
     command = read_script(CONFINEMENT, purpose=purpose, timeout_s=20.0)
-    return {"confinement": of_sections(command, _confinement)}
+    return {"confinement": query.of_sections(command, _confinement)}
 
 
-def _confinement(sections: Sections) -> Confinement:
+def _confinement(sections: query.Sections) -> Confinement:
     denials = sections.text("denials").split("\n")
     enforcing = sections.text("enforcing").strip() == "1"
     return Confinement(enforcing, tuple(line for line in denials if line.strip()))
@@ -319,8 +307,9 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     unread = (facts.npus, facts.device_networks)
     reasons = [answer.message for answer in unread if isinstance(answer, Unanswered)]
     if isinstance(facts.npus, Unanswered):
-        npus = npu_smi.NpuMap(tuple(_npu(device) for device in node.devices))
-        facts = replace(facts, npus=Answered(npus))
+        ids = (device.device_id for device in node.devices)
+        npus = (npu_smi.Npu(npu_id=i, chip_id=0, device_id=i) for i in ids)
+        facts = replace(facts, npus=Answered(npu_smi.NpuMap(tuple(npus))))
     reported = {network.device_id: network for network in value_of(facts.device_networks) or ()}
     networks = []
     for device in node.devices:
@@ -330,11 +319,8 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
         networks.append(_network(device, network))
     if not reasons:
         return facts
-    return replace(
-        facts,
-        device_networks=Answered((*networks, *reported.values())),
-        stated=tuple(dict.fromkeys(reasons)),
-    )
+    answer = Answered((*networks, *reported.values()))
+    return replace(facts, device_networks=answer, stated=tuple(dict.fromkeys(reasons)))
 
 
 def _with_ports_set(node: Node, facts: NodeFacts) -> NodeFacts:
@@ -352,11 +338,6 @@ def _with_ports_set(node: Node, facts: NodeFacts) -> NodeFacts:
 
     set_ = Answered(tuple(map(as_set, networks)))
     return replace(facts, device_networks=set_, hccn_conf=NOT_QUERIED)
-
-
-def _npu(device: Device) -> npu_smi.Npu:
-    id_ = device.device_id
-    return npu_smi.Npu(npu_id=id_, chip_id=0, device_id=id_, logic_id=None, chip_name="")
 
 
 def _network(device: Device, reported: DeviceNetwork | None) -> DeviceNetwork:

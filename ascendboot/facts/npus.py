@@ -39,7 +39,6 @@ _RETRIES_FOR_S = 10
 _ENOUGH_S = 150
 _TEXT = script("facts-npus.sh", left=10 * _RETRIES_FOR_S, enough=_ENOUGH_S, call_s=CALL_TIMEOUT_S)
 
-
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 
 
@@ -100,17 +99,13 @@ def npu_queries(node: Node | None = None, *, with_lldp: bool = False) -> dict[st
     def of_table(part: Callable[[npu_smi.NpuTable], Any]) -> Callable[[query.Sections], Any]:
         return lambda sections: part(npu_smi_table(sections, "table"))
 
+    free_memory = of_table(lambda table: table.free_memory)
+    processes = of_table(lambda table: table.processes)
     parts: dict[str, Any] = {
         "npus": ("list the NPUs", _npus),
         "health": ("read the health of the NPUs", of_table(lambda table: table.health)),
-        "free_memory": (
-            "read the free memory of the NPUs",
-            of_table(lambda table: table.free_memory),
-        ),
-        "npu_processes": (
-            "list the processes on the NPUs",
-            of_table(lambda table: table.processes),
-        ),
+        "free_memory": ("read the free memory of the NPUs", free_memory),
+        "npu_processes": ("list the processes on the NPUs", processes),
         "super_pods": ("read the super pods", _super_pods),
         "unknown_lines": ("read the tools' lines", _unknown_lines),
         "root_info": (f"read {ROOT_INFO}", _root_info),
@@ -255,13 +250,11 @@ def _device_networks(sections: query.Sections) -> tuple[DeviceNetwork, ...]:
     sections.text("hccn_tool")  # It raises the error if the tool is missing.
     if "root_info" in sections:
         return ()  # on 950 the script does not run hccn_tool
-    device_ids = sorted({int(word) for word in sections.text("ids").split()})
-    return tuple(_device_network(device_id, sections) for device_id in device_ids)
-
-
-def _device_network(device_id: int, sections: query.Sections) -> DeviceNetwork:
-    asked = {"addresses": "ip", "link_up": "link", "tls_enabled": "tls"}
-    if f"{device_id}/vnic" in sections:
-        asked["vnic"] = "vnic"
-    answers = {name: hccn_tool_answer(sections, device_id, what) for name, what in asked.items()}
-    return DeviceNetwork(device_id=device_id, **answers)
+    networks = []
+    for id_ in sorted({int(word) for word in sections.text("ids").split()}):
+        asked = {"addresses": "ip", "link_up": "link", "tls_enabled": "tls"}
+        if f"{id_}/vnic" in sections:
+            asked["vnic"] = "vnic"
+        answers = {name: hccn_tool_answer(sections, id_, what) for name, what in asked.items()}
+        networks.append(DeviceNetwork(device_id=id_, **answers))
+    return tuple(networks)

@@ -85,10 +85,9 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
             progress.end(phase.title, results)
     if survey.sender is not None:
         progress.end(CODE, code_planned(survey.sender, context.facts))
-    errors = (each for each in planned.values() if isinstance(each, NodeError))
-    lost = [failed("ask", "current files", error) for error in errors]
+    lost = [each for each in planned.values() if isinstance(each, NodeError)]
     if lost:
-        progress.end(QUERY, lost)
+        progress.end(QUERY, [failed("ask", "current files", error) for error in lost])
 
 
 def apply_setup(survey: Survey, connect: Connect) -> Context:
@@ -117,22 +116,17 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
 
 
 def _stop_if_behind(progress: Progress, context: Context) -> None:
-    """Name the nodes that were left out and are not in the desired state.
-
-    Raises:
-        Stopped: there are some: this is no setup of the cluster that a job may start on.
-    """
-    behind = [
-        node.name
+    """Name the nodes that were left out and are not in the desired state, and stop if any are."""
+    behind = {
+        node.name: None
         for node in context.cluster.nodes
         if not progress.chosen([node.name])
         for side in _sides_of(context, SETUP, node)
         if any(isinstance(state, Change) for _, state in _checked(side, node))
-    ]
+    }
     if behind:
-        nodes = tuple(dict.fromkeys(behind))
         text = "not in the desired state: train starts nothing before that"
-        left = warning("not-as-setup-wishes", nodes, text, "Run setup for these nodes, too")
+        left = warning("not-as-setup-wishes", (*behind,), text, "Run setup for these nodes, too")
         progress.end(COMPARE, found("compare", "files", {}, [left]))
         raise Stopped
 
@@ -160,14 +154,13 @@ def _apply_round(
     survey: Survey, context: Context, sides: Mapping[str, Sides], phases: Sequence[Phase]
 ) -> Context:
     """Apply the phases of a round to all nodes. Returns what is installed then."""
-    progress = survey.progress
+    progress, diffs = survey.progress, survey.progress.diffs
 
     def work(node: Node) -> list[tuple[SideSteps, list[StepResult]]]:
+        both, parts = sides[node.name], _sides_of(context, phases, node)
         return [
-            _apply_side(
-                context, side, node, side.transport(sides[node.name]), shows_diffs=progress.diffs
-            )
-            for side in _sides_of(context, phases, node)
+            _apply_side(context, part, node, part.transport(both), shows_diffs=diffs)
+            for part in parts
         ]
 
     progress.begin(phases[0].title)
@@ -205,15 +198,14 @@ def _apply_side(
         before = [(_with_diff(result, state, texts), state) for result, state in before]
     began = time.monotonic()
     query = installed_fact(context.cluster)
-    of_ports = [
-        npu_queries(node)["ports"] for _, each in side.steps if isinstance(each, NpuNetwork)
-    ]
+    sets_ports = any(isinstance(step, NpuNetwork) for _, step in side.steps)
+    of_ports = [npu_queries(node)["ports"]] if sets_ports else []
     again = (*(fact.command for fact in of_ports), query.command)
     *done, last = transport.run_all([*_commands(side.installed, changes), *again])
-    side = replace(side, installed=query.parse(last))
+    installed = query.parse(last)
     for fact in of_ports:
-        ports = answer_to(fact, done.pop())
-        side = replace(side, installed=replace(side.installed, ports=ports))
+        installed = replace(installed, ports=answer_to(fact, done.pop()))
+    side = replace(side, installed=installed)
     took = time.monotonic() - began
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
     return side, [
@@ -227,17 +219,15 @@ def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
 
     Not earlier: the record is a file itself, and the folder may have to be closed to others first.
     """
-    base, commands, is_recorded = installed.base, list[Command](), False
+    base, commands = installed.base, list[Command]()
     paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
-    note = script("setup-note.sh")
+    note, purpose = script("setup-note.sh"), "note what is made here"
+    first = [write_script(note, str(base), *paths, purpose=purpose)]
     for change in changes:
-        if change.files and not is_recorded:
-            made = write_script(note, str(base), *paths, purpose="note what is made here")
-            commands.append(made)
-            is_recorded = True
         if change.files:
             names = ", ".join(file.path.name for file in change.files)
-            commands.append(write_files(change.files, purpose=f"write {names}"))
+            commands += [*first, write_files(change.files, purpose=f"write {names}")]
+            first = []
         commands += change.commands
     return commands
 
@@ -250,7 +240,7 @@ def _checked(side: SideSteps, node: Node) -> list[tuple[StepResult, StepState]]:
         if isinstance(state, Satisfied):
             outcome, detail, action = Outcome.OK, state.because, ""
         else:
-            outcome, detail, action = Outcome.NOT_RUN, state.summary, state.action
+            outcome, detail, action = Outcome.WOULD_CHANGE, state.summary, state.action
         result = StepResult(node.name, phase.name, step.name, outcome, detail, action=action)
         checked.append((result, state))
     return checked
@@ -284,12 +274,7 @@ def _planned(context: Context, node: Node, sides: Sides) -> list[StepResult]:
         checked = _checked(side, node)
         changes = [state for _, state in checked if isinstance(state, Change)]
         texts = _current_texts(side.transport(sides), side.installed, changes)
-        results += [
-            replace(_with_diff(result, state, texts), outcome=Outcome.WOULD_CHANGE)
-            if isinstance(state, Change)
-            else result
-            for result, state in checked
-        ]
+        results += [_with_diff(result, state, texts) for result, state in checked]
     return results
 
 
@@ -297,13 +282,9 @@ def _current_texts(
     transport: Transport, installed: Installed, changes: Sequence[Change]
 ) -> dict[str, str]:
     """The text of every file that the changes would write and that exists, by absolute path."""
-    base = installed.base
-    paths = [
-        str(file.path)
-        for change in changes
-        for file in change.files
-        if not file.secret and str(file.path.relative_to(base)) in installed.files
-    ]
+    base, there = installed.base, installed.files
+    files = [file for change in changes for file in change.files if not file.secret]
+    paths = [str(f.path) for f in files if str(f.path.relative_to(base)) in there]
     reads = [
         Command(argv=("cat", "--", path), purpose=f"read {path}", effect=Effect.READ)
         for path in paths
@@ -316,24 +297,18 @@ def _with_diff(result: StepResult, change: StepState, current: Mapping[str, str]
     """The result with the diff of its change, whose size its action states."""
     if not isinstance(change, Change):
         return result
-    diff = _diff(change, current)
-    lines = [line for line in diff.splitlines() if not line.startswith(("--- ", "+++ "))]
-    removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
-    how = f" (+{added} -{removed})" if any(str(f.path) in current for f in change.files) else ""
-    if not how and change.files and diff:
-        how = f" ({counted(added, 'line')})"
-    return replace(result, diff=diff, action=f"{change.action}{how}")
-
-
-def _diff(change: Change, current: Mapping[str, str]) -> str:
-    """The calls and unified diffs of files of a change; `current` has the files that exist."""
     lines = [f"+ {call}" for call in change.shown]
     for file in change.files:
         if not file.secret:
             path, new = str(file.path), file.content.decode().splitlines()
             old, name = current.get(path, "").splitlines(), path if path in current else "/dev/null"
             lines += difflib.unified_diff(old, new, name, path, lineterm="", n=1)
-    return "\n".join(lines)
+    changed = [line for line in lines if not line.startswith(("--- ", "+++ "))]
+    removed, added = (sum(line.startswith(sign) for line in changed) for sign in "-+")
+    how = f" (+{added} -{removed})" if any(str(f.path) in current for f in change.files) else ""
+    if not how and change.files and lines:
+        how = f" ({counted(added, 'line')})"
+    return replace(result, diff="\n".join(lines), action=f"{change.action}{how}")
 
 
 def code_planned(sender: CodeSender, facts: ClusterFacts) -> list[StepResult]:
@@ -388,13 +363,9 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     known = tuple(node for node in survey.cluster.nodes if node.name in chosen)
     cluster = replace(survey.cluster, nodes=known)
     compared = _compared(cluster, surveyed, has_others=bool(survey.progress.only))
-    for result in code_planned(survey.sender, facts) if survey.sender else ():
-        if result.outcome is Outcome.WOULD_CHANGE:
-            text = f"the code is not that of the source: setup {result.detail}"
-            compared.append(_difference(result, text))
-        else:
-            compared.append(result)
-    survey.progress.end(COMPARE, compared)
+    of_code = code_planned(survey.sender, facts) if survey.sender else []
+    what = "the code is not that of the source: setup"
+    survey.progress.end(COMPARE, compared + [_difference(each, what) for each in of_code])
     ports = {node.name: port for node in known for port in sshd_ports(node, facts)[:1]}
     probes = probes_of(cluster, facts.nodes, coverage, ssh_ports=ports)
     logins = None if surveyed.pending else _logins(cluster, facts, surveyed.context)
@@ -402,15 +373,12 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     run_verification(survey.progress, logins, probes, reached)
 
 
-def _compared(
-    cluster: Cluster, surveyed: Surveyed, *, has_others: bool = False
-) -> list[StepResult]:
+def _compared(cluster: Cluster, surveyed: Surveyed, *, has_others: bool) -> list[StepResult]:
     """What setup would change; one result where nothing is set up, or steps are not known."""
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     names = tuple(node.name for node in cluster.nodes)
     if surveyed.pending:
-        would = planned(surveyed.pending)
-        return [_difference(r, f"not in the desired state: {r.detail}") for r in would]
+        return [_difference(result) for result in planned(surveyed.pending)]
     if not any(there.files or there.daemon for there in installed):
         nothing = warning("not-set-up", names, "nothing is set up yet", "Run setup")
         return found("compare", "files", {}, [nothing])
@@ -419,18 +387,18 @@ def _compared(
         text = f"not compared with the desired state: fix the errors {where} first"
         return [StepResult(name, "compare", "files", Outcome.NOT_RUN, text) for name in names]
     return [
-        _difference(result, f"not in the desired state: {result.detail}")
-        if isinstance(state, Change)
-        else result
+        _difference(result)
         for node in cluster.nodes
         for side in _sides_of(surveyed.context, SETUP, node)
-        for result, state in _checked(side, node)
+        for result, _ in _checked(side, node)
     ]
 
 
-def _difference(result: StepResult, text: str) -> StepResult:
-    """A result that would be a change, as a warning."""
-    cause = warning("not-as-setup-wishes", (result.node,), text, "Run setup")
+def _difference(result: StepResult, what: str = "not in the desired state:") -> StepResult:
+    """A result that would be a change, as a warning; others as they are."""
+    if result.outcome is not Outcome.WOULD_CHANGE:
+        return result
+    cause = warning("not-as-setup-wishes", (result.node,), f"{what} {result.detail}", "Run setup")
     [warned] = found(result.phase, result.step, {}, [cause])
     return replace(warned, step=result.step)
 
@@ -438,9 +406,7 @@ def _difference(result: StepResult, text: str) -> StepResult:
 def _logins(cluster: Cluster, facts: ClusterFacts, context: Context | None) -> Expectation | None:
     """What the primary's logins must find; None while it has nothing to log in with."""
     installed = facts.installed.get(cluster.primary_name)
-    if installed is None or not installed.cluster_key:
-        return None
-    if "trust/ssh_config" not in installed.files:
+    if not (installed and installed.cluster_key and "trust/ssh_config" in installed.files):
         return None
 
     def is_everywhere(path: str, digest: str = "") -> bool:
@@ -448,9 +414,7 @@ def _logins(cluster: Cluster, facts: ClusterFacts, context: Context | None) -> E
         return all(file is not None and digest in ("", file.sha256) for file in files)
 
     # Another finding reports files that differ or are missing.
-    texts = (
-        {f"resources/{name}": text for name, text in context.resources.items()} if context else {}
-    )
+    texts = context.resources if context else {}
     files = {p: t for p, t in texts.items() if is_everywhere(p, sha256(t.encode()).hexdigest())}
     openmpi = value_of(facts.nodes[cluster.primary_name].openmpi)
     return Expectation(

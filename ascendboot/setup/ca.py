@@ -127,10 +127,8 @@ def _sign(keys: dict[str, Ed25519PrivateKey], claims: Claims, public_key: str) -
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AscendbootError(f"could not sign the key {claims.key}: {error}") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise AscendbootError(
-            f"could not sign the key {claims.key}: it is not an ed25519 key; remove it from "
-            "the node and run setup again"
-        )
+        why = "it is not an ed25519 key; remove it from the node and run setup again"
+        raise AscendbootError(f"could not sign the key {claims.key}: {why}")
     kinds = serialization.SSHCertificateType
     now = time.time()
     builder = (

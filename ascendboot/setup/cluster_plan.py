@@ -13,9 +13,8 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ascendboot import __version__
-from ascendboot.checks.finding import Finding, error, in_order, port_holders
-from ascendboot.checks.hosts import open_above
-from ascendboot.checks.launchers import choose_launcher
+from ascendboot.checks import hosts, launchers
+from ascendboot.checks.finding import Finding, error, grouped, in_order, port_holders
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
 from ascendboot.errors import NodeError
 from ascendboot.facts.derive import common_networks, crosses_pods, devices_of, leaves_by_lldp
@@ -91,22 +90,10 @@ class ClusterPlan(Value, kw_only=True):
     launcher: LauncherChoice
     rank_table: str = ""
     """Its text; empty without a rank table."""
-    rank_table_words: str = ""
-    """A description of it."""
-    order_words: str = ""
-    """How the order of ranks was chosen; empty if no node states a leaf."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets for horovodrun, which loads what the ranks load."""
-
-    @property
-    def words(self) -> dict[str, str]:
-        """Descriptions of the choices that the inventory leaves open, by name."""
-        words = {
-            "launcher": self.launcher.words,
-            "rank-table": self.rank_table_words,
-            "topology": self.order_words,
-        }
-        return {name: text for name, text in words.items() if text}
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Descriptions of the choices that the inventory leaves open, by name."""
 
 
 def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[Finding, ...]:
@@ -117,13 +104,18 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
     port = choose_port(cluster, facts)
     findings: list[Finding] = [] if isinstance(port, int) else [port]
     findings += [*_bad_bases(cluster, facts), *in_order(_without_nft(cluster, facts))]
-    findings += in_order(open_above([*facts.installed.items(), *facts.sshd_sides.items()]))
+    findings += in_order(hosts.open_above([*facts.installed.items(), *facts.sshd_sides.items()]))
     if not isinstance(port, int) or findings:
         return tuple(findings)
     primary = facts.nodes[cluster.primary_name]
     openmpi = value_of(primary.openmpi)
     table = rank_table_text(cluster, facts.nodes) if cluster.resource_mode == "rank-table" else ""
-    launcher = choose_launcher(cluster, facts.nodes)
+    launcher = launchers.choose_launcher(cluster, facts.nodes)
+    words = {
+        "launcher": launcher.words,
+        "rank-table": rank_table_words(cluster, facts.nodes, table) if table else "",
+        "topology": cluster.order_words,
+    }
     return ClusterPlan(
         port=port,
         placement=Placement.on(cluster, devices_in_order(cluster, facts.nodes)),
@@ -132,9 +124,8 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
         mpirun=openmpi.path if openmpi else "mpirun",
         launcher=launcher,
         rank_table=table,
-        rank_table_words=rank_table_words(cluster, facts.nodes, table) if table else "",
-        order_words=cluster.order_words,
         launcher_env=library_paths(cluster, primary) if traits_of(launcher).loads_libraries else {},
+        words={name: text for name, text in words.items() if text},
     )
 
 
@@ -162,13 +153,9 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
         holders = {name: ports[stated] for name, ports in taken.items() if stated in ports}
         if not holders:
             return stated
-        return error(
-            "ssh-port-taken",
-            tuple(holders),
-            f"could not use port {stated} for the cluster's sshd: "
-            f"it is taken by {', '.join(sorted(set(holders.values())))}",
-            "State another ssh.port, or `auto`",
-        )
+        by = ", ".join(sorted(set(holders.values())))
+        text = f"could not use port {stated} for the cluster's sshd: it is taken by {by}"
+        return error("ssh-port-taken", (*holders,), text, "State another ssh.port, or `auto`")
     used: Counter[int] = Counter()
     for node in cluster.nodes:
         configured = facts.sshd_side(node.name).port
@@ -177,13 +164,9 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
     for port in candidates:
         if not any(port in ports for ports in taken.values()):
             return port
-    return error(
-        "ssh-port-taken",
-        tuple(taken),
-        f"could not find a port for the cluster's sshd: none of {CANDIDATE_PORTS.start} to "
-        f"{CANDIDATE_PORTS.stop - 1} is free on all nodes",
-        "State a free one as ssh.port",
-    )
+    tried = f"{CANDIDATE_PORTS.start} to {CANDIDATE_PORTS.stop - 1}"
+    text = f"could not find a port for the cluster's sshd: none of {tried} is free on all nodes"
+    return error("ssh-port-taken", (*taken,), text, "State a free one as ssh.port")
 
 
 def _taken_ports(cluster: Cluster, node: Node, facts: ClusterFacts) -> dict[int, str]:
@@ -225,29 +208,22 @@ def _without_nft(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
 
 def _bad_bases(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
     """Cluster folders that differ, or that the job's software refuses."""
-    nodes_of: dict[PurePosixPath, list[str]] = {}
-    for node in cluster.nodes:
-        nodes_of.setdefault(facts.installed[node.name].base, []).append(node.name)
+    nodes_of = grouped((facts.installed[node.name].base, node.name) for node in cluster.nodes)
     if len(nodes_of) > 1:
         words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
-        yield error(
-            "base-differs",
-            tuple(node.name for node in cluster.nodes),
-            f"the cluster's folder must lie at one path on all nodes, but is {words}",
-            "Use the same user on all nodes",
-        )
+        text = f"the cluster's folder must lie at one path on all nodes, but is {words}"
+        names = tuple(node.name for node in cluster.nodes)
+        yield error("base-differs", names, text, "Use the same user on all nodes")
     if cluster.profile != "rec-sdk-tf" or cluster.resource_mode != "rank-table":
         return
     for node in cluster.nodes:
         installed = facts.installed[node.name]
         if installed.leads_to:  # mx_rec's hccl_mgmt.py refuses it
-            yield error(
-                "base-linked",
-                (node.name,),
-                f"the cluster's folder {installed.base} leads through a symbolic link to "
-                f"{installed.leads_to}, and mx_rec takes no rank table that lies behind one",
-                "Mount the place there (`mount --bind`) instead of linking to it",
-            )
+            where = f"{installed.base} leads through a symbolic link to {installed.leads_to}"
+            why = "mx_rec takes no rank table that lies behind one"
+            remedy = "Mount the place there (`mount --bind`) instead of linking to it"
+            text = f"the cluster's folder {where}, and {why}"
+            yield error("base-linked", (node.name,), text, remedy)
 
 
 @cache
@@ -286,7 +262,7 @@ class Context(Value, kw_only=True, dict=True):
 
     @cached_property
     def resources(self) -> Mapping[str, str]:
-        """Name and text of every file below `resources/`; equal on all nodes.
+        """Path and text of every file below `resources/`; equal on all nodes.
 
         Both files have the nodes in the order of the ranks.
         """
@@ -294,8 +270,8 @@ class Context(Value, kw_only=True, dict=True):
         hostfile = "".join(
             f"{n.cluster_address} slots={len(placement.ranks_on(n))}\n" for n in placement.nodes
         )
-        named = {placement.table_name: table} if table else {}
-        return {**named, "hostfile": hostfile}
+        tables = {f"resources/{placement.table_name}": table} if table else {}
+        return {**tables, "resources/hostfile": hostfile}
 
     @cached_property
     def owner(self) -> Owner | None:
@@ -313,13 +289,9 @@ class Context(Value, kw_only=True, dict=True):
 
     def text(self, template: str, **values: object) -> str:
         """A template with `values` and those of the cluster filled in."""
-        of_cluster = {
-            "cluster": self.cluster.name,
-            "primary": self.cluster.primary_name,
-            "port": self.plan.port,
-            "base": str(self.plan.base),
-        }
-        return rendered(template, **{**of_cluster, **values})
+        cluster, plan = self.cluster, self.plan
+        of_cluster = {"cluster": cluster.name, "primary": cluster.primary_name, "port": plan.port}
+        return rendered(template, **{**of_cluster, "base": str(plan.base), **values})
 
     def user(self, node: Node) -> str:
         """The name of the user on a node, on the side where the cluster's sshd runs."""
@@ -372,9 +344,8 @@ class FactsRecord(Value):
     def fitting(self, cluster: Cluster) -> ClusterFacts:
         """The facts of the nodes for which the inventory still states the same."""
         stated = _inventories(cluster, self.inventories)
-        return self.facts.part(
-            {n for n, known in self.inventories.items() if stated.get(n) == known}
-        )
+        fitting = {n for n, known in self.inventories.items() if stated.get(n) == known}
+        return self.facts.part(fitting)
 
 
 def _inventories(cluster: Cluster, names: Collection[str]) -> dict[str, str]:
@@ -389,9 +360,8 @@ def _node_record(node: Node, facts: ClusterFacts, paths: Collection[str]) -> Nod
     system, engines = value_of(answers.system), value_of(answers.container)
     container = engines.container if engines else None
     if system is None:  # the checks let no such node pass
-        raise NodeError(
-            node.name, "could not record the setup: the user that ranks run as is unknown"
-        )
+        why = "the user that ranks run as is unknown"
+        raise NodeError(node.name, f"could not record the setup: {why}")
     expires: dict[str, float] = {}
     for side in (installed, *([host] if host else [])):
         for path, certificate in side.certificates.items():

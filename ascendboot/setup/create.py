@@ -17,7 +17,7 @@ from ascendboot.model.names import runs
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, write_script
-from ascendboot.value import Value
+from ascendboot.value import Value, replace
 
 _LIMIT_S = 120.0
 _BY_RUNTIME = ("/usr/local/Ascend/driver", "/etc/ascend_install.info", "/etc/hccn.conf")
@@ -139,12 +139,9 @@ def _create(
 
 def planned(todo: Mapping[str, Pending]) -> list[StepResult]:
     """What would be done, by node."""
-    return [
-        StepResult(
-            name,
-            *("containers", "container", Outcome.WOULD_CHANGE),
-            f"{each.why}: it would be {each.done}; files in it are not compared before",
-            action=f"{each.action}; files in it are not compared before",
-        )
-        for name, each in todo.items()
-    ]
+    results, rest = [], "files in it are not compared before"
+    for name, each in todo.items():
+        words = f"{each.why}: it would be {each.done}; {rest}"
+        result = StepResult(name, "containers", "container", Outcome.WOULD_CHANGE, words)
+        results.append(replace(result, action=f"{each.action}; {rest}"))
+    return results

@@ -40,11 +40,9 @@ def held_lock(node: str, answer: Answer[Lock]) -> Lock:
     if isinstance(answer, Unanswered):
         raise NodeError(node, answer.message)
     if holder := answer.value.holder:
-        raise NodeError(
-            node,
-            f"could not lock the cluster: another setup or reset holds it: {holder}; wait until it "
-            "has ended, or take the lock from it with --break-lock",
-        )
+        remedy = "wait until it has ended, or take the lock from it with --break-lock"
+        why = f"another setup or reset holds it: {holder}; {remedy}"
+        raise NodeError(node, f"could not lock the cluster: {why}")
     return answer.value
 
 
@@ -64,20 +62,10 @@ def locks(cluster: str, holder: str, *, breaks: bool = False, silent_s: int = SI
     machine was unreachable for `silent_s`.
     """
     base = base_script(cluster)
-    take = write_script(
-        base + script("setup-lock.sh"),
-        holder,
-        "break" if breaks else "",
-        str(silent_s),
-        purpose="lock the cluster",
-        timeout_s=15.0,
-    )
-    still_held = read_script(
-        base + _STILL_OURS,
-        holder,
-        purpose="see whether the cluster is still locked",
-        timeout_s=15.0,
-    )
+    text, words = base + script("setup-lock.sh"), (holder, "break" if breaks else "", str(silent_s))
+    take = write_script(text, *words, purpose="lock the cluster", timeout_s=15.0)
+    purpose = "see whether the cluster is still locked"
+    still_held = read_script(base + _STILL_OURS, holder, purpose=purpose, timeout_s=15.0)
     return Locks(Fact(take, _parse), still_held)
 
 

@@ -122,7 +122,7 @@ def _lacks_single_copy(context: Context, node: Node) -> bool:
 
 def resources(context: Context, node: Node) -> Sequence[Step]:
     """Rank table, if the job uses one, and hostfile: equal on all nodes; no stale ones."""
-    steps = [FileContent(f"resources/{name}", text) for name, text in context.resources.items()]
+    steps = [FileContent(path, text) for path, text in context.resources.items()]
     return [*steps, *_stale(context, node, steps, "resources/")]
 
 
@@ -133,12 +133,9 @@ def firewall(context: Context, node: Node) -> Sequence[Step]:
         is_left = there.firewall is not None or FIREWALL_RULES in there.files
         left = [Firewall(cluster=cluster.name, rules=""), Absent(FIREWALL_RULES)]
         return left if is_left else ()
-    rules = context.text(
-        "env/firewall.nft.j2",
-        table=firewall_table(cluster.name),
-        addresses=sorted({each.cluster_address for each in cluster.nodes}),
-        ports=runs(closed_ports(cluster)).replace(",", ", "),
-    )
+    addresses = sorted({each.cluster_address for each in cluster.nodes})
+    table, ports = firewall_table(cluster.name), runs(closed_ports(cluster)).replace(",", ", ")
+    rules = context.text("env/firewall.nft.j2", table=table, addresses=addresses, ports=ports)
     steps = (FileContent(FIREWALL_RULES, rules), Firewall(cluster=cluster.name, rules=rules))
     return _on_host(context, node, *steps)
 

@@ -153,9 +153,8 @@ class SetupRecord(Value, kw_only=True):
         try:
             return from_json(document, SetupRecord)
         except ValueError as error:
-            raise AscendbootError(
-                f"what the last setup left cannot be read ({error}); run setup again"
-            ) from error
+            why = f"what the last setup left cannot be read ({error}); run setup again"
+            raise AscendbootError(why) from error
 
 
 def digest(part: Cluster | Node) -> str:

@@ -91,8 +91,7 @@ class SideLeftovers(Value):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        parts = (self.files, self.has_empty, self.code_files, self.table, self.created)
-        return self.sshd is None and not any(parts) and not (self.restores and self.ports)
+        return not self._removed
 
     @property
     def _place(self) -> str:
@@ -105,23 +104,19 @@ class SideLeftovers(Value):
     @property
     def _removed(self) -> list[tuple[str, str]]:
         """The step and the action of all that was or would be removed."""
-        place, removed = self._place, list[tuple[str, str]]()
-        if self.code_files:
-            files = f"{self.code_files} files of the code that setup sent"
-            removed.append(("code", f"remove {files}{place}"))
-        if self.sshd is not None:
-            removed.append(("sshd", f"stop the cluster's sshd{place}"))
-        if self.table:
-            removed.append(("firewall", f"remove the table {self.table} of nft"))
-        for thing in self.created:
-            words = f"remove the {thing.partition(' ')[2]}, with all that lies in it"
-            removed.append(("container", words))
-        if self.files or self.has_empty:
-            words = f"remove {self.base}{place}, with {self.files} files of ascendboot"
-            removed.append(("files", words))
-        if self.ports and self.restores:
-            removed.append(("npu-network", f"set the network of the NPUs to {self._before}"))
-        return removed
+        place, things = self._place, [thing.partition(" ")[2] for thing in self.created]
+        code = f"{self.code_files} files of the code that setup sent{place}"
+        files = f"{self.base}{place}, with {self.files} files of ascendboot"
+        ports = self.ports if self.restores else ()
+        rows = (
+            (self.code_files, "code", f"remove {code}"),
+            (self.sshd is not None, "sshd", f"stop the cluster's sshd{place}"),
+            (self.table, "firewall", f"remove the table {self.table} of nft"),
+            *((True, "container", f"remove the {t}, with all that lies in it") for t in things),
+            (self.files or self.has_empty, "files", f"remove {files}"),
+            (ports, "npu-network", f"set the network of the NPUs to {self._before}"),
+        )
+        return [(step, action) for is_there, step, action in rows if is_there]
 
     def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
         """What was or would be removed, set back, or left alone."""
@@ -139,9 +134,8 @@ class SideLeftovers(Value):
             if paths:
                 names = ", ".join(paths[:_SHOWN]) + (", …" if len(paths) > _SHOWN else "")
                 words = f"left alone {where}: {names}"
-                results.append(
-                    StepResult(node, "reset", step, Outcome.OK, words, took, cause=cause)
-                )
+                left = StepResult(node, "reset", step, Outcome.OK, words, took)
+                results.append(replace(left, cause=cause))
         for problem in self.problems:
             words = f"{node}: {problem}{place}"
             results.append(StepResult(node, "reset", "files", Outcome.FAILED, words, took))
@@ -162,8 +156,7 @@ class NodeLeftovers(Value):
     def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
         """What was or would be removed on the node."""
         results = [r for part in self.parts for r in part.results(node, done, took)]
-        steps = {"sshd", "firewall", "files", "code", "container", "npu-network"}
-        if not any(result.step in steps for result in results):
+        if all(result.step == "foreign" for result in results):
             words = "nothing of ascendboot is here"
             results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
         return results
@@ -346,15 +339,13 @@ class Reset(Struct):
     ) -> list[StepResult]:
         """Query the nodes that were reached; jobs that run there block reset."""
         began = time.monotonic()
+        cluster, former = self.progress.cluster, self.former
         answers = self.progress.for_each(
-            hosts,
-            lambda node: find(
-                self.progress.cluster, node, hosts[node.name], self.former.get(node.name)
-            ),
+            hosts, lambda node: find(cluster, node, hosts[node.name], former.get(node.name))
         )
         took = time.monotonic() - began
         results: list[StepResult] = []
-        for name in (node.name for node in self.progress.cluster.nodes):
+        for name in (node.name for node in cluster.nodes):
             answer = errors.get(name) or answers[name]
             if isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))

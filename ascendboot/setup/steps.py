@@ -63,12 +63,9 @@ class Closed(Step):
         if not found:
             return Satisfied("only their user can write there")
         lines = (f"{there.closed:04o} {path}\n" for path, there in found.items())
-        close = write_script(
-            script("setup-close.sh"),
-            str(installed.base),
-            purpose="take the right to write there from others",
-            stdin="".join(lines).encode(errors="surrogateescape"),
-        )
+        stdin = "".join(lines).encode(errors="surrogateescape")
+        text, purpose = script("setup-close.sh"), "take the right to write there from others"
+        close = write_script(text, str(installed.base), purpose=purpose, stdin=stdin)
         summary = f"others could change what runs here: {installed.open_words}"
         action = f"close to other users: {installed.open_words}"
         return Change(summary=summary, action=action, commands=(close,))
@@ -348,8 +345,7 @@ def difference(actual: files.Claims, wanted: files.Claims) -> str | None:
     for name in ("kind", "principals", "options", "extensions", "key_id"):
         values = getattr(actual, name), getattr(wanted, name)
         if values[0] != values[1]:
-            words = (", ".join(v) if isinstance(v, tuple) else v for v in values)
-            return "states {} {} instead of {}".format(
-                name.replace("_", " "), *(word or "(none)" for word in words)
-            )
+            seen, stated = (", ".join(v) if isinstance(v, tuple) else v for v in values)
+            what = name.replace("_", " ")
+            return f"states {what} {seen or '(none)'} instead of {stated or '(none)'}"
     return None

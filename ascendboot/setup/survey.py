@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.finding import Finding, error, in_order, warning
+from ascendboot.checks.finding import Finding, error, grouped, in_order, warning
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.container import container_exec, container_query, is_foreign
 from ascendboot.facts.derive import leaves_by_lldp
@@ -19,7 +19,7 @@ from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.cluster_plan import NO_FACTS, ClusterFacts, ClusterPlan, Context, plan_cluster
+from ascendboot.setup.cluster_plan import NO_FACTS, ClusterFacts, Context, plan_cluster
 from ascendboot.setup.create import Pending, pending
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, CONTAINERS, QUERY, REACH
@@ -146,11 +146,7 @@ class Survey(Value, kw_only=True):
         return Surveyed(facts, sides, context, todo)
 
     def _create(self, hosts: Mapping[str, HostSide], todo: Mapping[str, Pending]) -> None:
-        """Create, re-create or start the containers of some nodes.
-
-        Raises:
-            Stopped: one of them failed, or the operator interrupted.
-        """
+        """Create, re-create or start the containers of some nodes."""
 
         def work(node: Node) -> StepResult:
             each, began = todo[node.name], time.monotonic()
@@ -177,11 +173,10 @@ class Survey(Value, kw_only=True):
         hosts, errors = connect(self.cluster.nodes)
         took = time.monotonic() - began
         # A node with another host key may be another server: what is recorded is not about it.
-        changed = {n for n, error in errors.items() if isinstance(error, HostKeyChangedError)}
         lost = {
-            n: error
-            for n, error in errors.items()
-            if isinstance(error, UnreachableError) and n not in changed
+            name: error
+            for name, error in errors.items()
+            if isinstance(error, UnreachableError) and not isinstance(error, HostKeyChangedError)
         }
         others = {*lost}.difference(self.progress.chosen(lost))
         absent = self.recorded.part(others)
@@ -220,8 +215,7 @@ class Survey(Value, kw_only=True):
             # Another run held the lock until now and may have changed the other nodes.
             answers |= self.progress.for_each({*hosts} - {self.cluster.primary_name}, work)
         took = time.monotonic() - began
-        answered: dict[str, NodeAnswers] = {}
-        results: list[StepResult] = []
+        answered, results = dict[str, NodeAnswers](), list[StepResult]()
         for name, answer in answers.items():
             if isinstance(answer, NodeError):
                 if hosts[name].has_one_session:
@@ -242,9 +236,6 @@ class Survey(Value, kw_only=True):
 
         Where nothing can run in the node's container, its workload side is not queried, and the
         facts hold the reason.
-
-        Raises:
-            NodeError: a side could not be queried, or another run holds the lock.
         """
         cluster = self.cluster
         locks = self.locks if node == cluster.primary else None
@@ -277,15 +268,10 @@ class Survey(Value, kw_only=True):
             return replace(there, installed=Installed(there.installed.base))
         work = host.inside(inside)
         of_work = self.run_query(work, {**work_queries(cluster, node), **of_code, **own})
-        return replace(
-            there,
-            facts=NodeFacts.from_answers(node.name, {**of_work, **answers})
-            if todo is None
-            else there.facts,
-            sides=Sides(host, work),
-            installed=_installed(node, of_work),
-            sshd_side=there.installed if has_sshd else None,
-        )
+        if todo is None:
+            there = replace(there, facts=NodeFacts.from_answers(node.name, {**of_work, **answers}))
+        sshd_side, installed = there.installed if has_sshd else None, _installed(node, of_work)
+        return replace(there, sides=Sides(host, work), installed=installed, sshd_side=sshd_side)
 
     def _old_container(self, node: Node, host: HostSide) -> str:
         """The node's former container, if something of setup is still in it; else ""."""
@@ -324,24 +310,20 @@ class Survey(Value, kw_only=True):
         self, affected: Collection[str], sides: Mapping[str, Sides]
     ) -> Mapping[str, Sequence[str]]:
         """The jobs that run on these nodes, each with its nodes."""
-        probe = probe_below(base_script(self.cluster.name))
-        return running_nodes(
-            self.progress.for_each(
-                sides.keys() & affected, lambda node: probe_result(sides[node.name].work.run(probe))
-            )
+        probe, nodes = probe_below(base_script(self.cluster.name)), sides.keys() & affected
+        jobs = self.progress.for_each(
+            nodes, lambda node: probe_result(sides[node.name].work.run(probe))
         )
-
-    def _of_ports(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> Iterable[Finding]:
-        """What keeps setup from setting the network ports of NPUs."""
-        hosts = {name: facts.host_side(name) for name in facts.installed}
-        changing = network.ports_to_set(self.cluster, hosts)
-        jobs = self._jobs_on(changing, sides)
-        return network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
+        return running_nodes(jobs)
 
     def _findings(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
         """What is found on the nodes that answered."""
         known = tuple(node for node in self.cluster.nodes if node.name in facts.nodes)
-        findings = [*self._of_control(facts, sides), *self._of_ports(facts, sides)]
+        findings = self._of_control(facts, sides)
+        hosts = {name: facts.host_side(name) for name in facts.installed}
+        changing = network.ports_to_set(self.cluster, hosts)
+        jobs = self._jobs_on(changing, sides)
+        findings += network.npu_network_rules(self.cluster, facts.nodes, hosts, changing, jobs)
         findings += _left_servers(self.cluster, facts)
         if known:
             findings += cluster_findings(replace(self.cluster, nodes=known), facts.nodes)
@@ -351,13 +333,9 @@ class Survey(Value, kw_only=True):
         self, facts: ClusterFacts, findings: Sequence[Finding], *, is_blocked: bool
     ) -> Context | None:
         """Report all findings; the context for steps if none of them blocks."""
-        plan = None
-        if not is_blocked:
-            planned = plan_cluster(self.cluster, facts)
-            if isinstance(planned, ClusterPlan):
-                plan = planned
-            else:
-                findings = [*planned, *findings]
+        plan = None if is_blocked else plan_cluster(self.cluster, facts)
+        if isinstance(plan, tuple):
+            findings, plan = [*plan, *findings], None
         words = dict.fromkeys(facts.nodes, "fit the inventory and each other")
         results = found("judge", "facts", words, findings, as_error=Outcome.BLOCKED)
         for choice, text in plan.words.items() if plan else ():
@@ -385,14 +363,12 @@ def _left_servers(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
         where = "in the container" if cluster.ssh_via == "engine" else "on the host side"
         text = f"the cluster's sshd {where} is left from another `ssh.via` or `container`"
         yield error("ssh-via-changed", names, text, "Run reset, then setup")
-    for container in dict.fromkeys(facts.old_containers.values()):
-        yield error(
-            "container-left",
-            tuple(name for name, old in facts.old_containers.items() if old == container),
-            f"what setup installed is still in the container {container}, which the inventory "
-            "no longer names",
-            "Run reset, then setup; or remove that container",
-        )
+    left = grouped((container, name) for name, container in facts.old_containers.items())
+    for container, nodes in left.items():
+        where = f"the container {container}, which the inventory no longer names"
+        text = f"what setup installed is still in {where}"
+        remedy = "Run reset, then setup; or remove that container"
+        yield error("container-left", tuple(nodes), text, remedy)
 
 
 def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:

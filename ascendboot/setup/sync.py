@@ -65,9 +65,8 @@ class Source(Value):
                         yield bytes(waiting)
                         waiting.clear()
             if left:
-                raise UsageError(
-                    f"{self.shown}/{path}: could not be sent: it has changed since; run setup again"
-                )
+                why = "it has changed since; run setup again"
+                raise UsageError(f"{self.shown}/{path}: could not be sent: {why}")
         if waiting:
             yield bytes(waiting)
 
@@ -84,9 +83,8 @@ def read_source(cluster: Cluster) -> Source | None:
         return Source(None, cluster.primary_name) if is_primary else None
     folder = path_here(shown, cluster.source)
     if not folder.is_dir():
-        raise InventoryError(
-            [f'{cluster.source}: code.source: "{shown}" is not a folder here; correct it']
-        )
+        why = f'"{shown}" is not a folder here; correct it'
+        raise InventoryError([f"{cluster.source}: code.source: {why}"])
     if any(map(files.holds_ca_keys, (folder, folder.parent))):
         why = "holds the keys of a cluster's CA, which no node may have; state another folder"
         raise InventoryError([f"{cluster.source}: code.source: {shown} {why}"])
@@ -101,15 +99,10 @@ def read_source(cluster: Cluster) -> Source | None:
         raise InventoryError([*lines, *([f"{shown}: {more} more like these"] if more > 0 else [])])
     size = sum(entry.size for entry in entries.values())
     if len(entries) > MOST_FILES or size > MOST_BYTES:
-        raise InventoryError(
-            [
-                (
-                    f"{shown}: could not be taken as code: it holds {len(entries)} files and "
-                    f"{size // 1024**2} MiB, of at most {MOST_FILES} files and "
-                    f"{MOST_BYTES // 1024**2} MiB; leave data out with `code.exclude`"
-                )
-            ]
-        )
+        seen = f"{len(entries)} files and {size // 1024**2} MiB"
+        most = f"{MOST_FILES} files and {MOST_BYTES // 1024**2} MiB"
+        why = f"it holds {seen}, of at most {most}; leave data out with `code.exclude`"
+        raise InventoryError([f"{shown}: could not be taken as code: {why}"])
     return Source(folder, shown, CodeTree(entries=dict(sorted(entries.items()))))
 
 
@@ -233,11 +226,10 @@ class CodeSender(Value):
             return self._unchanged(node)
         lines = []
         for path in work.send[:_MOST_LISTED]:
-            before, wanted = there.entries.get(path), self.source.tree.entries[path]
-            if before is None:
-                how = "new"
-            else:
-                how = "mode" if before.has_content_of(wanted) else "changed"
+            before, how = there.entries.get(path), "new"
+            if before is not None:
+                is_same = before.has_content_of(self.source.tree.entries[path])
+                how = "mode" if is_same else "changed"
             lines.append(f"{how} {path}")
         if len(work.send) > _MOST_LISTED:
             lines.append(f"and {len(work.send) - _MOST_LISTED} more to send")
@@ -286,18 +278,14 @@ class CodeSender(Value):
     def _deliver(self, transport: Transport, base: PurePosixPath, work: Work) -> list[Command]:
         """Send all pieces but the last. Returns the command for it, to run with the next ones."""
         waiting: list[Command] = []
-        offset = 0
+        text, purpose, offset = script("setup-code-receive.sh"), "send the code", 0
         for piece in self.source.pieces(work.send):
             for command in waiting:
                 if self.interrupted.is_set():
                     raise CommandError(transport.node, "could not send the code: interrupted")
                 transport.run(command).checked()
             receive = write_script(
-                script("setup-code-receive.sh"),
-                *(str(base), str(offset)),
-                purpose="send the code",
-                stdin=piece,
-                timeout_s=120.0,
+                text, str(base), str(offset), purpose=purpose, stdin=piece, timeout_s=120.0
             )
             waiting, offset = [receive], offset + len(piece)
         return waiting

@@ -56,12 +56,8 @@ def sshd(context: Context, node: Node) -> Sequence[Step]:
     steps.append(KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}"))
     if context.cluster.serves_from_host(node):
         container = container_exec(node, context.facts.nodes[node.name].container)
-        enter = context.text(
-            "sshd/enter.j2",
-            node=node.name,
-            engine=container.engine if container else "docker",
-            container=node.container,
-        )
+        engine, name = container.engine if container else "docker", node.container
+        enter = context.text("sshd/enter.j2", node=node.name, engine=engine, container=name)
         steps.append(FileContent(_ENTER, enter, 0o755))
     daemon = _daemon(context, node)
     return [*steps, FileContent(SSHD_CONFIG, daemon.config, 0o600), daemon]
@@ -102,13 +98,9 @@ def admission(context: Context, node: Node) -> Sequence[Step]:
         key = context.facts.installed[cluster.primary_name].cluster_key
         is_left = HOST_CERTIFICATE in there.files
         return [_admitted(context, key), *([Absent(HOST_CERTIFICATE)] if is_left else [])]
+    names, load = (node.cluster_address, node.name), _daemon(context, node).start(there)
     certificate = _certificate(
-        context,
-        HOST_CERTIFICATE,
-        node,
-        there.host_key,
-        principals=(node.cluster_address, node.name),
-        load=_daemon(context, node).start(there),
+        context, HOST_CERTIFICATE, node, there.host_key, principals=names, load=load
     )
     ca_key = context.authority.user if context.authority else None
     return [_admitted(context, ca_key), certificate]
@@ -119,12 +111,9 @@ def _admitted(context: Context, key: str | None) -> Step:
     cluster, certified = context.cluster, context.cluster.trust == "ca"
     if key is None:
         return Later(_ADMITTED, _signing(context) if certified else "the cluster's key is made")
-    text = context.text(
-        "trust/authorized_keys.j2",
-        heads=",".join(node.cluster_address for node in cluster.heads),
-        principal=_principal(context) if certified else None,
-        key=key,
-    )
+    heads = ",".join(node.cluster_address for node in cluster.heads)
+    principal = _principal(context) if certified else None
+    text = context.text("trust/authorized_keys.j2", heads=heads, principal=principal, key=key)
     return FileContent(_ADMITTED, text)
 
 
@@ -149,13 +138,10 @@ def _of_head(context: Context, head: Node) -> list[Step]:
         key = facts.installed[head.name].cluster_key
         public = FileContent(_PUBLIC_KEY, f"{key}\n") if key else None
         steps.append(public or Later(_PUBLIC_KEY, "the cluster's key is made"))
+        address = ipaddress.ip_network(head.cluster_address)
+        names, options = (_principal(context),), (f"source-address {address}",)
         certificate = _certificate(
-            context,
-            USER_CERTIFICATE,
-            head,
-            key,
-            principals=(_principal(context),),
-            options=(f"source-address {ipaddress.ip_network(head.cluster_address)}",),
+            context, USER_CERTIFICATE, head, key, principals=names, options=options
         )
         steps.append(certificate)
     if certified and authority is None:
@@ -163,11 +149,8 @@ def _of_head(context: Context, head: Node) -> list[Step]:
     elif not certified and any(key is None for _, key in hosts):
         steps.append(Later(_KNOWN, "the host keys are made"))
     else:
-        known = context.text(
-            "trust/known_hosts.j2",
-            authority=authority.host if certified and authority else None,
-            hosts=() if certified else hosts,
-        )
+        ca = authority.host if certified and authority else None
+        known = context.text("trust/known_hosts.j2", authority=ca, hosts=() if certified else hosts)
         steps.append(FileContent(_KNOWN, known))
     users = {n.cluster_address: context.user(n) for n in cluster.nodes}
     user = users[head.cluster_address]
@@ -204,13 +187,8 @@ def _certificate(
         principals=principals,
         options=options,
     )
-    return CertificateFile(
-        name=name,
-        claims=claims,
-        now=context.now,
-        sign=partial(authority.sign, claims, key) if authority.sign else None,
-        load=load,
-    )
+    sign = partial(authority.sign, claims, key) if authority.sign else None
+    return CertificateFile(name=name, claims=claims, now=context.now, sign=sign, load=load)
 
 
 def _signing(context: Context) -> str:

@@ -85,7 +85,9 @@ class Expectation(Value, kw_only=True, dict=True):
         env = self.cluster.env_of(node)
         names = (*sorted(self.cluster.env), *self.names_of(node))
         texts = ("".join(f"{name}={env[name]}\0" for name in names), *self.files.values())
-        return (*map(_digest, texts), *map(_can_run, self.programs))
+        # As `sha256sum` prints them.
+        digests = (f"{sha256(text.encode()).hexdigest()}  -" for text in texts)
+        return (*digests, *map(_can_run, self.programs))
 
     def names_of(self, node: Node) -> list[str]:
         """The variables that a node has and the others need not have."""
@@ -95,30 +97,20 @@ class Expectation(Value, kw_only=True, dict=True):
 def verification_command(expected: Expectation) -> Command:
     """The command that logs in from the primary to every node in parallel."""
     cluster, base = expected.cluster, expected.base
-    probe = _PROBE.format(
-        base=shlex.quote(str(base)),
-        names=" ".join(sorted(cluster.env)),
-        files=shlex.join(expected.files),
-        programs=shlex.join(expected.programs),
-    )
+    names, folder = " ".join(sorted(cluster.env)), shlex.quote(str(base))
+    files, programs = shlex.join(expected.files), shlex.join(expected.programs)
+    probe = _PROBE.format(base=folder, names=names, files=files, programs=programs)
     targets = "".join(
         f"{' '.join((node.name, node.cluster_address, *expected.names_of(node)))}\n"
         for node in cluster.nodes
     )
-    text = script(
-        "setup-logins.sh",
-        limit=int(expected.timeout_s),
-        config=base / "trust/ssh_config",
-        primary=cluster.primary_name,
-        probe=f"bash -c {shlex.quote(probe)} ascendboot",
-    )
+    config, primary = base / "trust/ssh_config", cluster.primary_name
+    limit, login = int(expected.timeout_s), f"bash -c {shlex.quote(probe)} ascendboot"
+    text = script("setup-logins.sh", limit=limit, config=config, primary=primary, probe=login)
     waves = 1 + len(cluster.nodes) // 32
-    return read_script(
-        (mpirun_shell(expected.mpirun) if expected.mpirun else "") + text,
-        purpose="log in from the primary",
-        timeout_s=10.0 + waves * expected.timeout_s,
-        stdin=targets.encode(),
-    )
+    head = mpirun_shell(expected.mpirun) if expected.mpirun else ""
+    purpose, timeout_s = "log in from the primary", 10.0 + waves * expected.timeout_s
+    return read_script(head + text, purpose=purpose, timeout_s=timeout_s, stdin=targets.encode())
 
 
 def mpirun_shell(mpirun: str) -> str:
@@ -196,11 +188,6 @@ def _can_run(path: str) -> str:
     return f"can run {path}"
 
 
-def _digest(text: str) -> str:
-    """As `sha256sum` prints it."""
-    return f"{sha256(text.encode()).hexdigest()}  -"
-
-
 class Evidence(Value):
     """What a node shows about a login that broke off."""
 
@@ -241,19 +228,16 @@ def login_problems(
         shell = "sh" if cluster.serves_from_host(node) else PurePosixPath(here.shell).name
         if here.shell and shell not in (_CSH if is_csh else _SH):
             place = f" in the container {node.container}" if node.container else ""
-            writes = (
-                f" (it writes for {primary.shell}, the login shell on {cluster.primary_name})"
-                if is_csh
-                else ""
+            writes = ""
+            if is_csh:
+                of_primary = f"{primary.shell}, the login shell on {cluster.primary_name}"
+                writes = f" (it writes for {of_primary})"
+            words = (
+                f"{here.user} has the login shell {here.shell}{place}, which does not run the "
+                f'line by which mpirun starts its daemon{writes}: "{reason}"; give {here.user} '
+                f"the same shell of the family of sh on all nodes: usermod -s /bin/bash {here.user}"
             )
-            return (
-                (
-                    f"{here.user} has the login shell {here.shell}{place}, which does not run the "
-                    f'line by which mpirun starts its daemon{writes}: "{reason}"; give {here.user} '
-                    "the same shell of the family of sh on all nodes: usermod -s /bin/bash "
-                    f"{here.user}"
-                ),
-            )
+            return (words,)
     what = f"could not log in from {cluster.primary_name}: {reason}"
     if here.complaint:
         what += f'; its sshd.log says "{here.complaint}"'
@@ -275,15 +259,11 @@ def verify_cluster(progress: Progress, context: Context, sides: Mapping[str, Sid
     Raises:
         Stopped: a node is not as it should be, or the operator interrupted.
     """
-    plan = context.plan
-    expected = Expectation(
-        cluster=context.cluster,
-        base=plan.base,
-        mpirun=plan.mpirun if traits_of(plan.launcher).openmpi else "",
-        files={f"resources/{name}": text for name, text in context.resources.items()},
-    )
+    cluster, plan, files = context.cluster, context.plan, context.resources
+    mpirun = plan.mpirun if traits_of(plan.launcher).openmpi else ""
+    expected = Expectation(cluster=cluster, base=plan.base, mpirun=mpirun, files=files)
     ports = dict.fromkeys(context.facts.nodes, plan.port)
-    probes = probes_of(context.cluster, context.facts.nodes, "once", ssh_ports=ports)
+    probes = probes_of(cluster, context.facts.nodes, "once", ssh_ports=ports)
     run_verification(progress, expected if has_logins(context) else None, probes, sides)
     progress.stop_if_bad()
 
@@ -335,9 +315,6 @@ def _verify(
     """Run one node's part. Returns its duration, logins by node, and probes if there were any.
 
     Ranks and their launcher log in from the workload side; NPUs are the host side's.
-
-    Raises:
-        NodeError: it could not be run, or its answer was not understood.
     """
     of_work = [verification_command(expected)] if expected else []
     of_host = [probe_command(probes)] if probes.pings or probes.tcp else []

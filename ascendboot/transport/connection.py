@@ -54,11 +54,8 @@ class ProtocolError(UnreachableError):
 
 def lost(node: str, purpose: str, seen: str) -> UnreachableError:
     """Return the error for a connection that ended while it was in use."""
-    return UnreachableError(
-        node,
-        f"could not {purpose}: the connection was lost: {seen}; "
-        "is the node up? Run again; completed steps are kept",
-    )
+    remedy = "is the node up? Run again; completed steps are kept"
+    return UnreachableError(node, f"could not {purpose}: the connection was lost: {seen}; {remedy}")
 
 
 class Keepalive(Value, kw_only=True):
@@ -220,11 +217,9 @@ class Connection:
         try:
             channel = self._fabric.transport.open_session(_WINDOW, _PACKET, timeout=_ANSWER_S)
         except paramiko.ChannelException as error:
-            raise ProtocolError(
-                self.node.name,
-                f"could not {purpose}: the server opens no further session on this connection: "
-                f"{error.text}; raise MaxSessions in its sshd_config",
-            ) from error
+            why = f"the server opens no further session on this connection: {error.text}"
+            text = f"could not {purpose}: {why}; raise MaxSessions in its sshd_config"
+            raise ProtocolError(self.node.name, text) from error
         except ERRORS as error:
             seen = self._reason(error) or str(error)
             raise lost(self.node.name, purpose, seen) from error

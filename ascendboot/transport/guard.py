@@ -65,26 +65,16 @@ class ReadOnly(Guarded):
 
 def _only_reads(node: str, command: Command) -> None:
     if command.effect is not Effect.READ:
-        raise PlanViolationError(
-            node,
-            f"refused while planning: {command.shown()}. A read-only step tried to "
-            f"{command.purpose}; this is a bug in ascendboot",
-        )
+        bug = f"A read-only step tried to {command.purpose}; this is a bug in ascendboot"
+        raise PlanViolationError(node, f"refused while planning: {command.shown()}. {bug}")
 
 
-class LockHolder(Protocol):
+class LockHolder(Transport, Protocol):
     """A connection to a node that may hold the cluster's lock."""
-
-    @property
-    def node(self) -> str:
-        """The node's inventory name."""
 
     @property
     def is_open(self) -> bool:
         """Whether the connection is open."""
-
-    def run(self, command: Command) -> Result:
-        """Run one command."""
 
 
 def _now() -> float:
@@ -132,11 +122,9 @@ class Fence:
         if command.effect is Effect.READ or holder is None:
             return
         if why := self._why_lost(holder):
-            raise NodeError(
-                node,
-                f"could not {command.purpose}: the cluster's lock on {self._primary} is lost: "
-                f"{why}; nothing more was written, repeat the command",
-            )
+            lost = f"the cluster's lock on {self._primary} is lost: {why}"
+            remedy = "nothing more was written, repeat the command"
+            raise NodeError(node, f"could not {command.purpose}: {lost}; {remedy}")
 
     def _why_lost(self, holder: LockHolder) -> str:
         with self._turn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import hashlib
 import hmac
 import logging
 import os
@@ -15,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ascendboot.errors import UnreachableError
-from ascendboot.model.cluster import Node
-from ascendboot.model.files import write_atomically
+from ascendboot.model.cluster import SSH_PORT, Node
+from ascendboot.model.files import fingerprint, write_atomically
 from ascendboot.transport.login import PKey
 
 _LOG = logging.getLogger(__name__)
 
-_DEFAULT_PORT = 22
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 _REFUSED = "refused to log in"
 
@@ -53,8 +51,7 @@ class HostKey:
     @property
     def fingerprint(self) -> str:
         """`SHA256:…`, as ssh-keygen -l shows it."""
-        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode()
-        return f"SHA256:{digest.rstrip('=')}"
+        return fingerprint(f"{self.key_type} {base64.b64encode(self.blob).decode()}")
 
     @property
     def label(self) -> str:
@@ -70,7 +67,7 @@ class HostKey:
 
 def host_name(address: str, port: int) -> str:
     """Return the server's name in known_hosts files: the address, or `[address]:port`."""
-    return address.lower() if port == _DEFAULT_PORT else f"[{address.lower()}]:{port}"
+    return address.lower() if port == SSH_PORT else f"[{address.lower()}]:{port}"
 
 
 class KnownHosts:
@@ -142,11 +139,7 @@ class HostKeys:
     """The known host keys of one run: of the project's file, then of the operator's ssh."""
 
     def __init__(
-        self,
-        project_file: Path,
-        *,
-        user_files: Sequence[Path] = USER_FILES,
-        accept_new: bool = False,
+        self, project_file: Path, *, user_files: Sequence[Path] = USER_FILES, accept_new: bool
     ) -> None:
         self.project_file = project_file
         self.accept_new = accept_new
@@ -172,23 +165,18 @@ class HostKeys:
     def accept(self, node: str, name: str, key: HostKey) -> None:
         """Record an unknown key in the project's file, on disk before this returns."""
         line = f"{name} {key.key_type} {base64.b64encode(key.blob).decode()}"
+        file = self.project_file
         with self._lock:
-            number = _append(self.project_file, line)
-            self._project.add_line(line, f"{self.project_file}:{number}")
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be accepting keys too
+                lines = file.read_bytes().splitlines() if file.exists() else []
+                write_atomically(file, b"\n".join([*lines, line.encode(), b""]))
+            finally:
+                os.close(folder)
+            self._project.add_line(line, f"{file}:{len(lines) + 1}")
             self._accepted[node] = key
-
-
-def _append(file: Path, line: str) -> int:
-    """Append a line atomically; return its number."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be accepting keys too
-        lines = file.read_bytes().splitlines() if file.exists() else []
-        write_atomically(file, b"\n".join([*lines, line.encode(), b""]))
-        return len(lines) + 1
-    finally:
-        os.close(folder)
 
 
 class HostKeyCheck:
@@ -265,12 +253,9 @@ class HostKeyCheck:
         try:
             self._host_keys.accept(self._node.name, self._name, shown)
         except OSError as error:
-            raise self._refused(
-                f"its new host key could not be recorded in {self._host_keys.project_file}: "
-                f"{error.strerror}; make room or give access there"
-            ) from error
+            where = f"could not be recorded in {self._host_keys.project_file}: {error.strerror}"
+            why = f"its new host key {where}; make room or give access there"
+            raise self._refused(why, UnreachableError) from error
 
-    def _refused(
-        self, why: str, kind: type[UnreachableError] = UnreachableError
-    ) -> UnreachableError:
+    def _refused(self, why: str, kind: type[UnreachableError]) -> UnreachableError:
         return kind(self._node.name, f"{_REFUSED}: {why}")

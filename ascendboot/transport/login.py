@@ -91,9 +91,8 @@ class KeyFiles:
         try:
             mode = path.stat().st_mode & 0o777
             if mode & 0o077:
-                raise IdentityError(
-                    f"{file}: others may read it (mode {mode:04o}); chmod 600 {file}"
-                )
+                why = f"others may read it (mode {mode:04o}); chmod 600 {file}"
+                raise IdentityError(f"{file}: {why}")
             content = path.read_bytes()
         except OSError as error:
             raise _unreadable(file, error) from error
@@ -128,11 +127,8 @@ def load_key(content: bytes, passphrase: str | None) -> PKey:
     is_openssh = b"-----BEGIN OPENSSH PRIVATE KEY-----" in content
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
     key = load(content, passphrase.encode() if passphrase else None)
-    text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    ).decode()
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    text = key.private_bytes(*form, serialization.NoEncryption()).decode()
     for kind, paramiko_kind in _KINDS.items():
         if isinstance(key, kind):
             return paramiko_kind.from_private_key(io.StringIO(text))
@@ -160,9 +156,8 @@ def certified(key: PKey, file: str) -> tuple[str, PKey] | None:
         raise IdentityError(f"{file}: not a certificate that can be read: {error}") from error
     if not isinstance(found, serialization.SSHCertificate):
         raise IdentityError(f"{file}: a plain key, not a certificate")
-    public = found.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    public = found.public_key().public_bytes(*form)
     if b64decode(public.split()[1]) != key.asbytes():
         raise IdentityError(f"{file}: it certifies another key")
     label = f"the certificate {file}"
@@ -212,10 +207,8 @@ def chosen(keys: Sequence[PKey], file: str) -> PKey:
             f"{file}: a public key, and no ssh-agent holds its private key "
             f"(SSH_AUTH_SOCK is not set); start one, or state `identity: {private}`"
         )
-    raise IdentityError(
-        f"{file}: ssh-agent does not hold this key; ssh-add {private}, or "
-        f"state `identity: {private}`"
-    )
+    remedy = f"ssh-add {private}, or state `identity: {private}`"
+    raise IdentityError(f"{file}: ssh-agent does not hold this key; {remedy}")
 
 
 class Login:

@@ -51,7 +51,6 @@ _WRITE = 1 << 20
 _POLL_S = 1.0
 _POLL_SOON_S = 0.01
 
-
 _LIMITED = "every wait has a timeout; Ctrl-C interrupts it now"
 _UNLIMITED = "it goes on when the node does; Ctrl-C interrupts it now"
 _FOLLOWED = "the job does not need this connection; ascendboot reconnects when it is lost"
@@ -96,8 +95,7 @@ class Waits:
         try:
             yield progress
         finally:
-            with self._lock:
-                self._open.pop(key, None)
+            progress(None)
 
     def late(self) -> Mapping[tuple[str, str], list[str]]:
         """Return nodes without progress by purpose and advice, each of them once."""
@@ -451,34 +449,19 @@ class SshTransport:
         compiled = script.compile_open(command)
         session = self._start(compiled)
         mark, received = compiled.begin + b"\n", b""
-        while mark not in received:
-            if len(received) > script.MOST_NOISE:
-                session.close()
-                raise CommandError(
-                    self.node, f"could not {command.purpose}: {script.noisy(received)}"
-                )
-            data = session.read()
-            if not data:
+        while mark not in received and len(received) <= script.MOST_NOISE:
+            if not (data := session.read()):
                 break
             received += data
         noise, begin, output = received.partition(mark)
-        if not begin:
-            error = self._incomplete(script.Reply(self.node, compiled, noise), session)
-            session.close()
-            raise error
-        return session, output
+        if begin:
+            return session, output
+        with closing(session):  # Reply itself refuses too much noise
+            raise self._incomplete(script.Reply(self.node, compiled, noise), session)
 
     @property
     def _margin_s(self) -> float:
         return _MARGIN_S + _ROUND_TRIPS * self._connection.round_trip_s
-
-    @property
-    def _slow(self) -> str:
-        """The end of a message about a time limit if the link is slow."""
-        took = self._connection.round_trip_s
-        if took < _SLOW_S:
-            return ""
-        return f"; the link to {self.node} takes {took:.1f} s per round trip: use a faster one"
 
     def _incomplete(self, reply: script.Reply, session: Session) -> NodeError:
         """Return the error for an incomplete reply."""
@@ -513,31 +496,17 @@ class SshTransport:
                 f"{self._connection.node.ssh.user}, or a home folder on another server, wait for "
                 "something?"
             )
-        return CommandError(self.node, f"could not {purpose}: {why}{self._slow}")
-
-
-def _unanswered(channel: Channel, prompt: bytes, answer: bytes) -> Callable[[bytes], bytes]:
-    """Return what removes a prompt from output and answers it; once, as the answer may be wrong."""
-    before, is_answered = b"", not prompt
-
-    def rest(output: bytes) -> bytes:
-        nonlocal before, is_answered
-        before = before[-len(prompt) :] + output
-        if is_answered or prompt not in before:
-            return output
-        channel.sendall(answer)
-        is_answered = True
-        return output.replace(prompt, b"")
-
-    return rest
+        if (took := self._connection.round_trip_s) >= _SLOW_S:
+            why += f"; the link to {self.node} takes {took:.1f} s per round trip: use a faster one"
+        return CommandError(self.node, f"could not {purpose}: {why}")
 
 
 def relay(channel: Channel, prompt: bytes = b"", answer: bytes = b"") -> None:
     """Pass keys, output and the size of this terminal on until the channel ends.
 
-    The prompt is answered instead of shown.
+    The prompt is answered instead of shown; once, as the answer may be wrong.
     """
-    keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
+    keyboard, screen = sys.stdin.fileno(), sys.stdout.buffer
 
     def resize() -> None:
         with suppress(*ERRORS):
@@ -551,7 +520,7 @@ def relay(channel: Channel, prompt: bytes = b"", answer: bytes = b"") -> None:
     try:
         tty.setraw(keyboard, termios.TCSADRAIN)  # keeps what was typed ahead
         inputs: list[Channel | int] = [channel, keyboard]
-        rest = _unanswered(channel, prompt, answer)
+        before = b""
         while True:
             ready, _, _ = select.select(inputs, [], [])
             if keyboard in ready:
@@ -564,9 +533,11 @@ def relay(channel: Channel, prompt: bytes = b"", answer: bytes = b"") -> None:
                 output = channel.recv(_READ)
                 if not output:
                     return
-                output = rest(output)
-                while output:
-                    output = output[os.write(screen, output) :]
+                if prompt and prompt in (before := before[-len(prompt) :] + output):
+                    channel.sendall(answer)
+                    output, prompt = output.replace(prompt, b""), b""
+                screen.write(output)
+                screen.flush()
     except ERRORS as error:
         _LOG.debug("the terminal ended: %s", error)
     finally:

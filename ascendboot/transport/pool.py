@@ -21,14 +21,12 @@ _INTERRUPT_POLL_S = 0.2
 
 R = TypeVar("R")
 N = TypeVar("N", str, Node)
+Watch = Callable[[str], None]
+"""Gets words such as `12/16 nodes, slowest atlas-07` while nodes work, from the calling thread."""
 
 
 def results_and_errors(
-    nodes: Iterable[N],
-    work: Callable[[N], R],
-    *,
-    forks: int,
-    watch: Callable[[str], None] | None = None,
+    nodes: Iterable[N], work: Callable[[N], R], *, forks: int, watch: Watch | None = None
 ) -> tuple[dict[str, R], dict[str, NodeError]]:
     """Return the results of `on_each`, and the errors of the other nodes."""
     answers = on_each(nodes, work, forks=forks, watch=watch)
@@ -37,15 +35,9 @@ def results_and_errors(
 
 
 def on_each(
-    nodes: Iterable[N],
-    work: Callable[[N], R],
-    *,
-    forks: int,
-    watch: Callable[[str], None] | None = None,
+    nodes: Iterable[N], work: Callable[[N], R], *, forks: int, watch: Watch | None = None
 ) -> dict[str, R | NodeError]:
     """Return the result or the error of `work` for each node, by name, in the order of `nodes`.
-
-    While it waits, `watch` gets words such as `12/16 nodes, slowest atlas-07`, from this thread.
 
     At most `forks` run in parallel. A KeyboardInterrupt is raised at once: waiting nodes are not
     started, and nothing waits for the running ones, not even the end of the program.
@@ -94,8 +86,5 @@ def _guarded(node: N, work: Callable[[N], R]) -> R | NodeError:
         return NodeError(_name(node), str(error))
     except Exception as error:  # noqa: BLE001  # a bug on one node must not cost the others' results
         _LOG.exception("%s: unexpected", _name(node))
-        return NodeError(
-            _name(node),
-            f"unexpected {type(error).__name__}: {error}; this is a bug in ascendboot, "
-            "the run's log has the traceback",
-        )
+        bug = "this is a bug in ascendboot, the run's log has the traceback"
+        return NodeError(_name(node), f"unexpected {type(error).__name__}: {error}; {bug}")

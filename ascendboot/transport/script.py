@@ -188,7 +188,12 @@ class Reply:
             self._drop(at + len(begin))
             self.began = True
         elif len(self._buffer) > MOST_NOISE:
-            raise self._error(noisy(bytes(self._buffer)))
+            seen = excerpt(self._buffer[:_NOISE_KEPT].decode(errors="replace"))
+            raise self._error(
+                f"the login printed more than {amount(MOST_NOISE)} before the script of ascendboot "
+                f'began: "{seen}"; make ~/.bashrc, or whatever it calls, print nothing for '
+                "non-interactive shells"
+            )
 
     def _read_section(self) -> bool:
         """Read the next result, or the end; return False if it is incomplete."""
@@ -308,15 +313,6 @@ class Reply:
         seen = f"{way.engine_name} exec ended with {code}: {output or 'no output'}"
         why = f"in {where}: {seen.rstrip('.')}; {way.remedy(output)}"
         return CommandError(self.node, f"could not {self.purpose} {why}")
-
-
-def noisy(output: bytes) -> str:
-    """Return the message about a login that prints too much; `output` is its beginning."""
-    return (
-        f"the login printed more than {amount(MOST_NOISE)} before the script of ascendboot began: "
-        f'"{excerpt(output[:_NOISE_KEPT].decode(errors="replace"))}"; make ~/.bashrc, or whatever '
-        "it calls, print nothing for non-interactive shells"
-    )
 
 
 class HostAndContainer:

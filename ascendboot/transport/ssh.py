@@ -14,13 +14,7 @@ from typing import TypeVar
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.model.cluster import SSH_PORT, Node
 from ascendboot.transport.api import Result
-from ascendboot.transport.connection import (
-    Connection,
-    DroppedError,
-    Keepalive,
-    ProtocolError,
-    Socket,
-)
+from ascendboot.transport.connection import Connection, DroppedError, Keepalive, ProtocolError
 from ascendboot.transport.hostkeys import HostKeyChangedError, HostKeyCheck, HostKeys
 from ascendboot.transport.login import Ask, IdentityError, KeyFiles
 from ascendboot.transport.login_session import SshTransport, Waits
@@ -125,7 +119,7 @@ class SshOpener:
         check = HostKeyCheck(node, self._host_keys)
         changed: HostKeyChangedError | None = None
         while True:
-            connection = Connection(node, *self._socket(node, behind), self._keepalive)
+            connection = self._connection(node, behind)
             try:
                 connection.login(check, self._key_files)
             except HostKeyChangedError as error:
@@ -139,11 +133,11 @@ class SshOpener:
             else:
                 return connection
 
-    def _socket(self, node: Node, behind: Sequence[str]) -> tuple[Socket, Callable[[], None]]:
-        """Return a socket or a channel to a node, and what to call when it is closed."""
+    def _connection(self, node: Node, behind: Sequence[str]) -> Connection:
+        """Return a connection over a socket, or over a channel of a jump host; not logged in."""
         if node.ssh.jump is None:
             sock = _open_socket(node, self._timeout_s)
-            return sock, sock.close
+            return Connection(node, sock, sock.close, self._keepalive)
         jump = jump_node(node, self._nodes, behind)
         key = f"{jump.ssh.user}@{jump.address}:{jump.ssh.port}"
         try:
@@ -158,7 +152,7 @@ class SshOpener:
         except UnreachableError:
             self._jumps.give_back(key)
             raise
-        return channel, lambda: self._jumps.give_back(key)
+        return Connection(node, channel, lambda: self._jumps.give_back(key), self._keepalive)
 
 
 def retried(connect: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
@@ -183,11 +177,7 @@ def retried(connect: Callable[[], T], *, sleep: Callable[[float], None] = time.s
 
 
 def _open_socket(node: Node, timeout_s: float) -> socket.socket:
-    """Open a TCP connection that sends small packets at once.
-
-    Raises:
-        UnreachableError: with the cause and a remedy.
-    """
+    """Open a TCP connection that sends small packets at once."""
     address, port = node.address, node.ssh.port
     kind = UnreachableError
     try:
@@ -231,11 +221,8 @@ def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ())
     text = node.ssh.jump or ""
     *before, hop = text.split(",")
     if text in (*behind, node.name):
-        raise UnreachableError(
-            node.name,
-            f'{_NO_JUMP}"{text}": it is reached through {node.name} itself; '
-            "correct `jump` in the inventory",
-        )
+        why = f"it is reached through {node.name} itself; correct `jump` in the inventory"
+        raise UnreachableError(node.name, f'{_NO_JUMP}"{text}": {why}')
     if text in nodes:
         return nodes[text]
     user, _, place = hop.removeprefix("ssh://").rpartition("@")

@@ -22,7 +22,8 @@ def main(user: str, port: str, identity: str, fingerprint: str, folder: str) -> 
     server = node(address="127.0.0.1", user=user, **access)
     flood = Command(argv=("flood",), purpose="flood", effect=Effect.READ, timeout_s=20.0)
     told: dict[str, object] = {}
-    transport = SshOpener(HostKeys(Path(folder) / "known", user_files=[]))(server)
+    host_keys = HostKeys(Path(folder) / "known", user_files=[], accept_new=False)
+    transport = SshOpener(host_keys)(server)
     try:
         plain, after = transport.run_all([flood, WHO])
         told["plain"] = "as expected" if plain.as_expected else plain.outcome()

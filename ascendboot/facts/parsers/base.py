@@ -41,8 +41,7 @@ class Section(Value):
 
 def split(output: bytes, tool: str) -> dict[str, Section]:
     """Splits the output of a script into sections by name; it must end with the section `end`."""
-    sections: dict[str, Section] = {}
-    position = 0
+    sections, position = dict[str, Section](), 0
     while position < len(output) or "end" not in sections:
         head = None if "end" in sections else _HEAD.match(output, position)
         name = head[1].decode() if head else ""

@@ -402,9 +402,7 @@ def parse_ping(text: str, tool: str = "hccn_tool -ping -g") -> Ping:
     """The counts of packets; lost ones are no error, but a tool that sent none is."""
     _refuse_failure("\n".join(line.text for line in base.around(text, _PING_LINE)), tool)
     lines = base.some_lines(text, tool, _PING_EXPECTED, _PING_LINE)
-    counts: list[re.Match[str]] = []
-    hindrances: list[str] = []
-    failures: list[str] = []
+    counts, hindrances, failures = list[re.Match[str]](), list[str](), list[str]()
     for line in lines:
         words = line.text.strip()
         if match := _COUNTS.fullmatch(words):

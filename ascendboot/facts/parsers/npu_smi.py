@@ -48,8 +48,8 @@ class Npu(Value, kw_only=True):
     chip_id: int
     device_id: int
     """The physical id (/dev/davinciN), or the logic id if the tool shows no physical ones."""
-    logic_id: int | None
-    chip_name: str
+    logic_id: int | None = None
+    chip_name: str = ""
 
 
 class NpuMap(Value):
@@ -77,8 +77,7 @@ def parse_mapping(text: str) -> NpuMap:
     is_whole = " ".join(columns).split() == header.text.split()
     if not (has_all and in_place and is_whole and len({*columns}) == len(columns)):
         raise header.not_understood()
-    npus: dict[int, Npu] = {}
-    unusable = 0
+    npus, unusable = dict[int, Npu](), 0
     for line in rows:
         words = line.text.strip().split(maxsplit=len(columns) - 1)
         if len(words) != len(columns):
@@ -281,12 +280,8 @@ def parse_spod_info(text: str) -> SuperPodPlace | None:
     found = cells_of(lines, {"|".join(_SPOD_NAMES): "[0-9]{1,10}"})
     if len(found) != len(_SPOD_NAMES):
         raise lines[-1].not_understood()
-    pod = int(found["Super Pod ID"])
-    return (
-        None
-        if pod == _NO_POD
-        else SuperPodPlace(super_device_id=int(found["SDID"]), super_pod_id=pod)
-    )
+    device, pod = int(found["SDID"]), int(found["Super Pod ID"])
+    return None if pod == _NO_POD else SuperPodPlace(super_device_id=device, super_pod_id=pod)
 
 
 # Rows `name : value` of `npu-smi info -t …` for one chip: hicann/driver `npu_info_print.c`, samples

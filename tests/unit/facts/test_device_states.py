@@ -44,7 +44,7 @@ class Stage(Here):
     """A PATH with the stand-ins, which note their arguments, and what the script needs."""
 
     def answers(self, ids: tuple[int, ...], *questions: str, **options: Any) -> dict[str, Any]:
-        facts = device_state_queries(ids, questions or QUESTIONS, **options)
+        facts = device_state_queries(ids, questions or QUESTIONS, **{"within_s": 15, **options})
         (command,) = {fact.command for fact in facts.values()}
         result = self(command).to(command)
         assert result.stderr == b""

@@ -101,7 +101,7 @@ def test_the_projects_file_comes_before_the_operators(tmp_path: Path) -> None:
     own, user = tmp_path / "own", tmp_path / "user"
     own.write_text(line("a", key(1)))
     user.write_text("\n".join([line("a", key(2)), line("b", key(3))]))
-    host_keys = HostKeys(own, user_files=[user, tmp_path / "absent"])
+    host_keys = HostKeys(own, user_files=[user, tmp_path / "absent"], accept_new=False)
     assert placed(host_keys, "a") == [(key(1), f"{own}:1")]
     assert placed(host_keys, "b") == [(key(3), f"{user}:2")]
     assert host_keys.lookup("c") == ()
@@ -125,7 +125,7 @@ def test_accepting_from_many_threads_and_runs_loses_no_key(tmp_path: Path) -> No
     with ThreadPoolExecutor(8) as pool:
         for number in range(40):
             pool.submit(runs[number % 2].accept, f"n{number}", f"h{number}", key(number))
-    fresh = HostKeys(own, user_files=[])
+    fresh = HostKeys(own, user_files=[], accept_new=False)
     assert all(fresh.lookup(f"h{number}") for number in range(40))
     assert own.parent.stat().st_mode & 0o777 == 0o700
     assert own.stat().st_mode & 0o777 == 0o600
