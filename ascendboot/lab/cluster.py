@@ -15,11 +15,11 @@ import yaml
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.lab import faults, host, links, records
 from ascendboot.lab import node as nodes
-from ascendboot.lab.faults import OF_A_CONTAINER, RESTART, Fault, Marks
+from ascendboot.lab.faults import OF_A_CONTAINER, RESTART, Fault
 from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, did_you_mean, last_line
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape, hosts_text, prefix_of
-from ascendboot.model.files import fingerprint
+from ascendboot.model.files import fingerprint, write_atomically
 from ascendboot.value import Value, as_json, replace
 
 CLUSTER = "lab"
@@ -95,11 +95,7 @@ class Lab:
         }
 
     def node(self, name: str) -> LabNode:
-        """The node called `name`.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """The node called `name`; UsageError if there is none."""
         for node in self.nodes:
             if node.name == name:
                 return node
@@ -121,9 +117,8 @@ class Lab:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a program in a node as root, without sshd, in a clean environment.
 
-        Raises:
-            NodeError: the node is down.
-            CommandError: no end within `timeout_s`, or with `check` an exit code other than 0.
+        NodeError: the node is down. CommandError: no end within `timeout_s`, or with `check` an
+        exit code other than 0.
         """
         target = self.node(node)
         process = self._record.process(node)
@@ -138,9 +133,7 @@ class Lab:
     def enter(self, name: str, *, container: bool = False) -> None:
         """Replace this process by a shell in a node or in its container.
 
-        Raises:
-            UsageError: there is no such node.
-            NodeError: it is down, or has no container that runs.
+        UsageError: there is no such node. NodeError: it is down, or has no container that runs.
         """
         could_not = f"could not open a shell{' in its container' if container else ''}"
         process = self.process(name)
@@ -166,9 +159,8 @@ class Lab:
     def fault(self, node: str, kind: str, **options: int | None) -> Fault:
         """Start a fault with these fields; one that exists already stays.
 
-        Raises:
-            UsageError: there is no such node or fault.
-            LabError: this machine cannot do it; then nothing has changed.
+        UsageError: there is no such node or fault. LabError: this machine cannot do it; then
+        nothing has changed.
         """
         target = self.node(node)
         if kind in OF_A_CONTAINER and not self.shape.containers:
@@ -198,9 +190,8 @@ class Lab:
     def undo(self, node: str, kind: str, *, device: int | None = None) -> Fault:
         """End a fault; without `device`, of all devices. It is no error if there is none.
 
-        Raises:
-            UsageError: there is no such node or fault, or it has no end.
-            NodeError: the node did not boot again.
+        UsageError: there is no such node or fault, or it has no end. NodeError: the node did not
+        boot again.
         """
         target = self.node(node)
         fault = Fault.requested(target, kind, device=device)
@@ -211,24 +202,18 @@ class Lab:
             )
         with records.locked():
             marks = faults.marks_of(self._record, target)
-            before = marks.present()
-            self._keep_others(marks, fault)
+            before, whole = marks.present(), replace(fault, device=None)
+            of_all = next((f for f in before if f.mark == whole.mark), None)
+            if of_all is not None and fault.device is not None:  # it stays on the other devices
+                marks.clear(whole)
+                for number in range(self.shape.device_count):
+                    marks.add(replace(of_all, device=number))
             marks.clear(fault)
             if kind == "node-down":
                 self._power_on(target)
             elif marks.present() != before:
                 faults.apply(self._record, target, fault, begins=False)
         return fault
-
-    def _keep_others(self, marks: Marks, fault: Fault) -> None:
-        """Split a fault of all devices if it ends on one of them."""
-        whole = replace(fault, device=None)
-        same = next((f for f in marks.present() if f.mark == whole.mark), None)
-        if fault.device is None or same is None:
-            return
-        marks.clear(whole)
-        for number in range(self.shape.device_count):
-            marks.add(replace(same, device=number))
 
     def _power_on(self, node: LabNode) -> None:
         marks = faults.marks_of(self._record, node)
@@ -264,9 +249,8 @@ def up(
     `project` is the checkout that the nodes see; `owner` gets the files written in `directory`. If
     ranges of the shape are in use, the first shape of `instead` with free ranges replaces it.
 
-    Raises:
-        LabError: a program is missing, a range is in use, another shape runs, or a part failed.
-        NodeError: a node did not boot. Nothing of the lab or of new nodes remains after an error.
+    LabError: a program is missing, a range is in use, another shape runs, or a part failed.
+    NodeError: a node did not boot. Nothing of the lab or of new nodes remains after an error.
     """
     host.need_programs()
     if shape.containers:
@@ -333,11 +317,7 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
 
 
 def down(lab_id: str) -> None:
-    """Remove a lab or what is left of it; it is no error if there is nothing.
-
-    Raises:
-        LabError: a part of it could not be removed.
-    """
+    """Remove a lab or what is left of it, if anything; LabError if a part could not be removed."""
     with records.locked():
         _take_down(lab_id)
 
@@ -419,13 +399,8 @@ def _put(record: Record, path: Path, text: str, *, mode: int = 0o644) -> None:
     for folder in reversed([p for p in path.parents if not p.exists()]):
         folder.mkdir(mode=0o755)
         os.chown(folder, record.uid, record.gid)
-    beside = path.with_name(f"{path.name}.new")
-    beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    beside.chmod(mode)
-    os.chown(beside, record.uid, record.gid)
-    beside.replace(path)
+    write_atomically(path, text.encode(), mode=mode)
+    os.chown(path, record.uid, record.gid, follow_symlinks=False)
 
 
 def _take_down(lab_id: str) -> None:

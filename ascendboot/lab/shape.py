@@ -144,11 +144,7 @@ class Shape(Value):
         containers: bool = False,
         product: str = "a2",
     ) -> Shape:
-        """The shape that the operator requests.
-
-        Raises:
-            UsageError: a number or a network is not possible.
-        """
+        """The shape that the operator requests; UsageError if it is not possible."""
         counts = (("--nodes", nodes, _MOST_NODES), ("--devices", devices, _MOST_DEVICES))
         for option, value, most in counts:
             if not 1 <= value <= most:
