@@ -56,11 +56,7 @@ class Fault(Value):
 
     @classmethod
     def requested(cls, node: LabNode, kind: str, **options: int | None) -> Fault:
-        """The fault that the operator requests; the options are the other fields.
-
-        Raises:
-            UsageError: there is no such fault, or not with these options.
-        """
+        """The fault that the operator requests; UsageError if there is none with these fields."""
         fault = cls(kind, **options)
         device, seconds = fault.device, fault.seconds
         if kind not in KINDS:
@@ -99,9 +95,8 @@ class Fault(Value):
 
     def devices(self, node: LabNode) -> range:
         """The affected devices."""
-        if self.device is None:
-            return range(len(node.devices))
-        return range(self.device, self.device + 1)
+        every = range(len(node.devices))
+        return every if self.device is None else every[self.device : self.device + 1]
 
 
 class Marks(Value):
@@ -161,9 +156,7 @@ _TIMEOUT_S = 60.0
 def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
     """Start or end a fault after its mark is written or removed.
 
-    Raises:
-        LabError: this failed.
-        NodeError: its sshd does not answer after the end.
+    LabError: this failed. NodeError: its sshd does not answer after the end.
     """
     runs = record.process(node.name) is not None
     if fault.kind == "link-down" and (begins or runs):
@@ -240,11 +233,7 @@ def _empty_disk(record: Record, node: LabNode) -> None:
 
 
 def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:
-    """Run a script in the node unless it is down.
-
-    Raises:
-        LabError: it failed.
-    """
+    """Run a script in the node unless it is down; LabError if it failed."""
     process = record.process(node.name)
     if process is None:
         return

@@ -51,11 +51,7 @@ class ProcessId(Value):
 
 
 def kill_all(processes: Iterable[ProcessId], *, timeout_s: float = _KILL_TIMEOUT_S) -> None:
-    """Kill the processes and wait for their end.
-
-    Raises:
-        LabError: one does not end.
-    """
+    """Kill the processes and wait for their end; LabError if one does not end."""
     waiting = [process for process in processes if process.alive]
     for process in waiting:
         with suppress(ProcessLookupError):
@@ -102,11 +98,7 @@ class RangeInUseError(LabError):
 
 
 def become_root() -> None:
-    """Return as root; as another user, run this command again behind sudo instead.
-
-    Raises:
-        LabError: sudo is not installed, or cannot request the password.
-    """
+    """Return as root; as another user, run this command again behind sudo; LabError without it."""
     if os.geteuid() == 0:
         return
     could_not = "lab: could not become root: namespaces need it, and"
@@ -127,8 +119,7 @@ def become_root() -> None:
 
 def need_programs(search_path: str = SEARCH_PATH) -> None:
     """Raises LabError if a program is missing; names it and its Debian package."""
-    missing = missing_packages(_PACKAGES, search_path)
-    if missing:
+    if missing := missing_packages(_PACKAGES, search_path):
         raise LabError(
             f"lab: could not start: {missing}."
             " scripts/demo installs them without starting a service"
@@ -150,11 +141,7 @@ def missing_packages(packages: Mapping[str, Sequence[str]], search_path: str) ->
 
 
 def run(argv: Sequence[str], *, purpose: str, text: str = "") -> str:
-    """Run a program and return its output.
-
-    Raises:
-        LabError: it failed, or took longer than a minute.
-    """
+    """Run a program and return its output; LabError if it failed or took more than a minute."""
     try:
         done = subprocess.run(
             argv,
