@@ -186,14 +186,10 @@ class Members(Value):
             return None
         length = len(value.encode())
         if length < least or (most is not None and length > most):
+            words = f'{name} "{cut(value)}" has {length} bytes, and {least} to {most} are taken'
+            called = f"{name} length"
             self.report(
-                "out-of-range",
-                name,
-                f'{name} "{cut(value)}" has {length} bytes, and {least} to {most} are taken',
-                name=f"{name} length",
-                value=length,
-                least=least,
-                most=most,
+                "out-of-range", name, words, name=called, value=length, least=least, most=most
             )
             return None
         return value

@@ -183,8 +183,7 @@ def _check_instance(instance: Members, seen: _Seen, *, several: bool) -> int:
         instance.report("instance-name", "instance_name", words, index=instance.path[-1])
     else:
         _check_name(instance, "pod_name", seen)
-        empty = "serverId[] is empty"
-        server = instance.label("server_id", 64, hccl_if_empty=empty)
+        server = instance.label("server_id", 64, hccl_if_empty="serverId[] is empty")
     devices = instance.filled_list("devices") or []
     key = server or str(instance.path)
     seen.device_counts[key] += len(devices)

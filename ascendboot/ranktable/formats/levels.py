@@ -271,15 +271,10 @@ def _check_rank(rank: Members, seen: _Seen) -> None:
 def _check_levels(rank: Members, local: int | None, seen: _Seen) -> None:
     levels = rank.filled_list("level_list")
     if levels is not None and len(levels) > MOST_LEVELS:
-        rank.report(
-            "out-of-range",
-            "level_list",
-            f"level_list has {len(levels)}, and {MOST_LEVELS} are the most",
-            name="level_list size",
-            value=len(levels),
-            least=1,
-            most=MOST_LEVELS,
-        )
+        name, count, most = "level_list", len(levels), MOST_LEVELS
+        words = f"{name} has {count}, and {most} are the most"
+        size = f"{name} size"
+        rank.report("out-of-range", name, words, name=size, value=count, least=1, most=most)
     before = -1
     for level in rank.objects("level_list", "a level"):
         layer = _check_level(level, local, seen)
@@ -328,12 +323,10 @@ def _check_address(address: Members, seen: _Seen) -> None:
         if not _PORT.fullmatch(port) or len(port) > MOST_PORT:
             words = f'port "{cut(port)}" is not DIE/PORT, such as 0/4, and not d2h'
             address.check.report("not-among", path, words, name="port")
+    if "backup_addr" not in address:
+        return
     of = address.values.get("addr_type")
-    for path, backup in (
-        address.strings("backup_addr", "a backup address", 0, 16)
-        if "backup_addr" in address
-        else ()
-    ):
+    for path, backup in address.strings("backup_addr", "a backup address", 0, 16):
         if of not in _BYTES or not _is_address(str(of), backup):
             words = f'backup address "{cut(backup)}" is no {cut(str(of))} of IPV4 and IPV6'
             address.check.report("address", path, words, value=cut(backup))

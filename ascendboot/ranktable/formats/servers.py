@@ -217,7 +217,6 @@ HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 6
 
 PORTS = ("device_port", "device_vnic_port", "host_port", "backup_device_port")
 
-
 _WORDS = ("net_position", "net_protocol")
 """Members of a device that HCCL reads where they are stated, and takes as strings alone."""
 
@@ -324,10 +323,8 @@ class _Servers(Struct):
             device.members.report("address-twice", "device_ip", words, value=text)
         self.first_address = self.first_address or address
         if self.several:
-            count = len(self.devices)
-            device.members.other_family(
-                "address-family", "device_ip", text, self.first_address, count
-            )
+            members, first, rank = device.members, self.first_address, len(self.devices)
+            members.other_family("address-family", "device_ip", text, first, rank)
 
     def _check_without_address(self, device: placement.Device) -> None:
         product = self.root.check.product
