@@ -89,7 +89,7 @@ def device_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
         complete,
         has="devices ",
         # mx_rec takes the device ids of the first node for those of all
-        level="warning" if all_stated and not cluster.needs_equal_devices else "error",
+        level="warning" if all_stated and cluster.profile != "rec-sdk-tf" else "error",
         remedy="State `devices` so that every node uses the same ids in the same order",
     )
     yield from _chips(cluster, facts)

@@ -258,11 +258,6 @@ class Cluster(Value, kw_only=True, dict=True):
         return None if self.code_source == PRIMARY else self.code_source
 
     @property
-    def needs_equal_devices(self) -> bool:
-        """Whether every node must use the same device ids in the same order (mx_rec)."""
-        return self.profile == "rec-sdk-tf"
-
-    @property
     def has_logins(self) -> bool:
         """Whether nodes must log in to each other: one server alone needs no SSH of its own."""
         return len(self.nodes) > 1
