@@ -361,7 +361,7 @@ def _why_not_mca(following: list[str], seen: set[str]) -> str | None:
     seen.add(name)
     if name in _listed().parameters_set:
         return f"ascendboot or horovodrun sets {name}, and mpirun refuses it twice; remove it"
-    if reason := _why_not_parameter(name):
+    if reason := _reason(_listed().parameters, name):
         return f"{name}: {reason}"
     partner = name.replace("_exclude", "_include")
     if partner != name and partner in _listed().parameters_set:
@@ -403,12 +403,8 @@ def why_not_env(name: str) -> str | None:
         return "is not the name of an environment variable; use letters, digits and _"
     if reason := _reason(_listed().variables, name):
         return reason
-    return _why_not_parameter(name.removeprefix(_OF_MPI)) if name.startswith(_OF_MPI) else None
-
-
-def _why_not_parameter(name: str) -> str | None:
-    """Why a parameter of Open MPI cannot be set, wherever it stands; None when it can."""
-    return _reason(_listed().parameters, name)
+    parameter = name.removeprefix(_OF_MPI)
+    return None if parameter == name else _reason(_listed().parameters, parameter)
 
 
 def _reason(patterns: Collection[_Pattern], name: str) -> str | None:

@@ -14,7 +14,6 @@ from ascendboot.inventory.schema import ContainerKeys, DeviceKeys, InventoryKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import SSH_PORT, Creation, Device, Node, SshAccess
 from ascendboot.model.names import expand, fold, path_here
-from ascendboot.model.topology import Leaf
 from ascendboot.value import Value, replace
 
 _LAST_PORT = 65535
@@ -187,7 +186,9 @@ def _nodes(sheet: Sheet, entry: Entry, own_login_name: str) -> Iterator[Node]:
     if not entry.is_stated("server_id"):
         server_ids = cluster_addresses
     devices, count, made = _devices(sheet, entry), value("devices"), entry.created
-    identity = value("identity")
+    identity, leaf = value("identity"), value("leaf")
+    if isinstance(leaf, dict):
+        leaf = tuple(sorted((i, name) for ids, name in leaf.items() for i in values.ids_of(ids)))
     ssh = SshAccess(
         user=value("user") or own_login_name,
         port=value("port") or SSH_PORT,
@@ -210,7 +211,7 @@ def _nodes(sheet: Sheet, entry: Entry, own_login_name: str) -> Iterator[Node]:
             devices=devices[index] if devices else (),
             device_count=count if isinstance(count, int) else None,
             interface=value("interface"),
-            leaf=_leaf(value("leaf")),
+            leaf=leaf,
             groups=tuple(value("groups") or ()),
             env=entry.env,
         )
@@ -375,9 +376,3 @@ def _through(sheet: Sheet, draft: Draft, other: Draft, mark: Mark) -> str | None
     host = f"[{node.address}]" if ":" in node.address else node.address
     user, port = entry.value("user"), entry.value("port")
     return f"{f'{user}@' if user else ''}{host}{f':{port}' if port else ''}"
-
-
-def _leaf(stated: str | dict[str, str] | None) -> Leaf | None:
-    if not isinstance(stated, dict):
-        return stated
-    return tuple(sorted((i, leaf) for ids, leaf in stated.items() for i in values.ids_of(ids)))

@@ -77,9 +77,8 @@ def hosts_of(words: Iterable[str], file: Path | None = None) -> tuple[list[Host]
 
     Words that are hosts of the file select these of it.
 
-    Raises:
-        UsageError: a word or line is not understood, or a host is named twice.
-        InventoryError: the file cannot be read.
+    UsageError: a word or line is not understood, or a host is named twice. InventoryError: the
+    file cannot be read.
     """
     found = [host for word in words for host in _hosts(word, word)]
     source = _Source()
@@ -101,9 +100,8 @@ def _hosts(word: str, where: str) -> Iterator[Host]:
     """The hosts of a word such as `root@atlas-[01-16]:2222`."""
     match = _HOST.fullmatch(word)
     if match is None:
-        raise UsageError(
-            f"{where}: {described(word)} is no host; write NAME, USER@NAME or USER@NAME:PORT"
-        )
+        words = f"{described(word)} is no host; write NAME, USER@NAME or USER@NAME:PORT"
+        raise UsageError(f"{where}: {words}")
     host, user, port = match["host"], match["user"], match["port"]
     more = {"user": user} if user else {}
     more |= {"port": int(port)} if port else {}
@@ -285,10 +283,8 @@ class _Source(Struct):
         try:
             sorter.prepare()
         except CycleError as error:
-            circle = " > ".join(error.args[1])
-            raise UsageError(
-                f"{self.file}: groups contain each other: {circle}; remove one"
-            ) from error
+            what = f"groups contain each other: {' > '.join(error.args[1])}; remove one"
+            raise UsageError(f"{self.file}: {what}") from error
         order: list[str] = []
         while level := sorted(sorter.get_ready()):  # as in Ansible: by depth, then by name
             order += level

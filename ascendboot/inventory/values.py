@@ -184,9 +184,8 @@ def _resume_words(text: str) -> str:
     try:
         shlex.split(text)
     except ValueError as error:
-        raise custom_error(
-            f"{described(text)}: a quotation mark has no partner; close it"
-        ) from error
+        what = f"{described(text)}: a quotation mark has no partner; close it"
+        raise custom_error(what) from error
     return text
 
 
@@ -198,9 +197,8 @@ def _as_written(value: object) -> object:
 
 
 def _truth(value: object) -> object:
-    return (
-        {"true": True, "false": False}.get(value.text, value) if isinstance(value, Raw) else value
-    )
+    words = {"true": True, "false": False}
+    return words.get(value.text, value) if isinstance(value, Raw) else value
 
 
 def by_type(**tags: type) -> Discriminator:
@@ -276,8 +274,6 @@ Image = Annotated[
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$"),
     Kind("the name of an image, such as swr.example/rec-sdk:7.3.0"),
 ]
-
-
 Mount = Annotated[
     str,
     Field(pattern=r'^/[^\r\n\t:,"]*:/[^\r\n\t:,"]+(:ro)?$'),

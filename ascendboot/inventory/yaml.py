@@ -126,11 +126,6 @@ class Mark(Struct):
                 break
         return mark
 
-    def of_key(self, key: str, line: int) -> Mark:
-        """A new mark for a key of this mapping."""
-        shown = key if key.isprintable() and key.strip() == key != "" else json.dumps(key)
-        return Mark(line, f"{self.path}.{shown}" if self.path else shown)
-
 
 WHOLE = 0
 """The line of a problem that concerns the whole file."""
@@ -330,7 +325,8 @@ class _Reader:
             if "\0" in key:
                 self.problems.append(Problem(line, mark.path, f"the key {described(key)} {_NUL}"))
                 continue
-            inner = mark.of_key(key, line)
+            shown = key if key.isprintable() and key.strip() == key != "" else json.dumps(key)
+            inner = Mark(line, f"{mark.path}.{shown}" if mark.path else shown)
             if key_node.tag == f"{_CORE}merge":
                 self._problem(inner, "merge keys are not supported; use `groups` or `defaults`")
                 continue
