@@ -178,12 +178,8 @@ class Items(_Kind, tag="items"):
     products: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The only products that read a key, by the inventory's words; a key left out: all."""
 
-    def takes(self, value: str) -> bool:
-        """By every item; HCCL would ignore some unknown and repeated ones silently."""
-        return self.why_not(value) is None
-
     def why_not(self, value: str, product: str = "auto") -> str | None:
-        """The first item that is wrong."""
+        """The first item that is wrong; HCCL would ignore some without a word."""
         if not self.groups or "=" not in value:
             return self._why_not_items(value, product)
         names = [group.partition("=")[0].strip() for group in value.split("/")]
