@@ -13,6 +13,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from ascendboot.errors import AscendbootError
 from ascendboot.value import Value
@@ -143,23 +144,30 @@ def missing_packages(packages: Mapping[str, Sequence[str]], search_path: str) ->
 def run(argv: Sequence[str], *, purpose: str, text: str = "") -> str:
     """Run a program and return its output; LabError if it failed or took more than a minute."""
     try:
-        done = subprocess.run(
-            argv,
-            input=text,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment(),
-            timeout=_TIMEOUT_S,
-        )
+        done = call(argv, stdin=text.encode(), timeout_s=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         why = f"{argv[0]} did not end within {_TIMEOUT_S:g} s"
         raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}") from error
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        lines = (done.stderr or done.stdout).decode().strip().splitlines() or ["no message"]
         why = f"{argv[0]} exited {done.returncode}: {lines[0]}"
         raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}")
-    return done.stdout
+    return done.stdout.decode()
+
+
+def call(
+    argv: Sequence[str], *, stdin: bytes, timeout_s: float, cwd: str | None = None
+) -> CompletedProcess[bytes]:
+    """Run a program and return how it ended; TimeoutExpired if it did not."""
+    return subprocess.run(
+        argv,
+        input=stdin,
+        capture_output=True,
+        check=False,
+        cwd=cwd,
+        env=environment(),
+        timeout=timeout_s,
+    )
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -209,14 +208,7 @@ def _start_wire(
         *(sys.executable, "-B", "-m", "ascendboot.lab.relay", near, far, str(milliseconds)),
     ]
     # It closes its output once it runs; then this call returns.
-    done = subprocess.run(
-        argv,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        env=host.environment(),
-        timeout=_START_TIMEOUT_S,
-    )
+    done = host.call(argv, stdin=b"", timeout_s=_START_TIMEOUT_S)
     process = host.ProcessId.parsed(done.stdout.decode())
     if process is None:
         raise host.LabError(

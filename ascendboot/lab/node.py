@@ -206,15 +206,7 @@ def execute(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program inside the node, with any exit code; CommandError after `timeout_s`."""
     try:
-        return subprocess.run(
-            entry(process, argv),
-            input=stdin,
-            capture_output=True,
-            check=False,
-            cwd="/",
-            env=host.environment(),
-            timeout=timeout_s,
-        )
+        return host.call(entry(process, argv), stdin=stdin, timeout_s=timeout_s, cwd="/")
     except subprocess.TimeoutExpired as error:
         why = f"could not run {argv[0]}: no end within {timeout_s:g} s"
         raise CommandError(node.name, why) from error
