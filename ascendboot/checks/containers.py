@@ -145,12 +145,9 @@ def code_rules(cluster: Cluster, facts: FactsByNode) -> Findings:
 
 
 def _there(cluster: Cluster, node: Node, state: files.TreeState) -> Findings:
-    if state == "present":
-        return
-    is_sent = cluster.code_source is not None and (
-        cluster.code_source != files.PRIMARY or node.name != cluster.primary_name
-    )
-    if is_sent and state == "absent":
+    is_sender = cluster.code_source == files.PRIMARY and node.name == cluster.primary_name
+    is_sent = cluster.code_source is not None and not is_sender
+    if state == "present" or (state == "absent" and is_sent):
         return
     why = "does not exist" if state == "absent" else "cannot be read"
     text = f"the code path {cluster.code_path} {why}"

@@ -125,7 +125,10 @@ def collective_findings(
         return
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         return
-    waited = _timed_out(notes)
+    meet = _STAGES.index("meet")
+    is_behind = any(_STAGES.index(own.at) < meet for own in notes.values())
+    # they gave up only because others had not even begun to meet them
+    waited = [r for r, own in notes.items() if is_behind and own.at == "meet" and own.waited]
     failed = {rank: own for rank, own in notes.items() if rank not in waited}
     blamed = [*_failures(slots, failed, by), *_ended(slots, notes, report)]
     yield from blamed or _hang(slots, notes, report, waited)
@@ -149,14 +152,6 @@ def _failed(
 ) -> Finding:
     text = f"{ranks_shown(ranks, slots)}: {words}"
     return Finding("preflight-failed", level, nodes_of(ranks, slots), text, remedy)
-
-
-def _timed_out(notes: Notes) -> list[int]:
-    """The ranks that gave up only because others had not even begun to meet them."""
-    meet = _STAGES.index("meet")
-    if all(_STAGES.index(own.at) >= meet for own in notes.values()):
-        return []
-    return [rank for rank, own in notes.items() if own.at == "meet" and own.waited]
 
 
 def _failures(slots: Sequence[Slot], notes: Notes, by: str) -> Findings:
