@@ -238,13 +238,9 @@ def network_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
             yield from _interface(node, node_facts)
         if network := derive.network_of(node, node_facts):
             networks[node.name] = network
-    yield from finding.differences(
-        "networks-differ",
-        networks,
-        has="the cluster address in ",
-        level="info",
-        remedy="Make sure that they route to each other",
-    )
+    id_, has = "networks-differ", "the cluster address in "
+    remedy = "Make sure that they route to each other"
+    yield from finding.differences(id_, networks, has=has, level="info", remedy=remedy)
 
 
 def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
