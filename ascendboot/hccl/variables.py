@@ -61,11 +61,9 @@ class Whole(_Kind, tag="whole"):
 
     def takes(self, value: str) -> bool:
         """Whether the text is a number within the limits."""
-        return (
-            _WHOLE.fullmatch(value) is not None
-            and self.least <= int(value) <= self.most
-            and int(value) % self.multiple_of == 0
-        )
+        if not _WHOLE.fullmatch(value):
+            return False
+        return self.least <= int(value) <= self.most and int(value) % self.multiple_of == 0
 
     def why_not(self, value: str, product: str = "auto") -> str | None:
         """The limits; if the value is in bytes instead of MB, also the number of MB."""

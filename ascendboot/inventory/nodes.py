@@ -224,11 +224,9 @@ def _cluster_addresses(
     unfit = next((a for a in addresses if values.why_not_cluster_ip(a) is not None), None)
     if unfit is None:
         return addresses
-    why = (
-        f"{values.NO_IPV6}; state the IPv4"
-        if values.ip_of(unfit)
-        else "is a host name; state the IP"
-    )
+    why = "is a host name; state the IP"
+    if values.ip_of(unfit):
+        why = f"{values.NO_IPV6}; state the IPv4"
     sheet.report(
         entry.mark,
         f'cluster_address is missing: the address "{unfit}" {why} address at which the other '

@@ -369,11 +369,9 @@ class Cluster(Value, kw_only=True, dict=True):
         if self.follows_leaves:
             return f"rank order by leaf switches: {best.words}"
         by = "topology.order" if self.own_table is None else "resources.file"
-        cheaper = (
-            f"; by leaf switches it would be {topology.shown(best.after)}"
-            if best.after < best.before
-            else ""
-        )
+        cheaper = ""
+        if best.after < best.before:
+            cheaper = f"; by leaf switches it would be {topology.shown(best.after)}"
         return f"rank order by {by}: {best.shape} cost {topology.shown(best.before)}{cheaper}"
 
     def serves_from_host(self, node: Node) -> bool:

@@ -209,12 +209,9 @@ def _check(root: Members) -> None:
         return
     root.count("rank_count", count, len(ranks), "rank_list has")
     if _is_draft(ranks):
-        root.check.report(
-            "legacy-draft",
-            ("rank_list", 0, "level_list"),
-            "level, id, fabric_type and rank_addrs are the words of an old draft of 2.0",
-            value="net_layer",
-        )
+        words = "level, id, fabric_type and rank_addrs are the words of an old draft of 2.0"
+        path = ("rank_list", 0, "level_list")
+        root.check.report("legacy-draft", path, words, value="net_layer")
         return
     seen = _Seen()
     entries = [*root.objects("rank_list", "a rank")]
