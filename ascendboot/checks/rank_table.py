@@ -127,10 +127,8 @@ def _own_table(own: OwnTable, cluster: Cluster, facts: FactsByNode) -> Findings:
     for name, product in of_nodes.items():
         readable = [each for each, known in FORMATS.items() if product in known.products]
         if product is not None and own.generation not in readable:
-            text = (
-                f"the NPUs are of {CALLED[product]}, whose HCCL reads rank tables of "
-                f"{' or '.join(readable)}, and this one is of {own.generation}"
-            )
+            text = f"the NPUs are of {CALLED[product]}, whose HCCL reads rank tables of "
+            text += f"{' or '.join(readable)}, and this one is of {own.generation}"
             yield error("rank-table-generation", (name,), text, remedy)
     is_a3 = {*of_nodes.values()} - {None} == {"a3"}
     for name, pods in derive.pods_of(cluster, facts).items():

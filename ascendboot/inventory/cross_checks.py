@@ -297,10 +297,8 @@ def _report_handed_on(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry
     for name in LAUNCHER_NAMES:
         without = [n for entry in entries if name not in entry.env for n in entry.names]
         if name in primary.env and name not in shared and without:
-            text = (
-                f"horovodrun would hand the primary's value on to {fold(without)}: state one for "
-                "the others too, or a `launcher.kind` of mpirun or torchrun"
-            )
+            text = f"horovodrun would hand the primary's value on to {fold(without)}: state one "
+            text += "for the others too, or a `launcher.kind` of mpirun or torchrun"
             _report_first(sheet, _env_of(primary), (name,), text)
 
 

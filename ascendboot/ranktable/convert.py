@@ -90,10 +90,8 @@ def from_hostfile(text: str, name: str, hosts: Mapping[str, Host]) -> servers.Ra
             problem = f'"{line}" is not understood; expected HOST slots=N'
         elif host is None:
             known = ", ".join(hosts) or "none"
-            problem = (
-                f"the devices of {match['host']} are not known; known are those of {known}. "
-                f"Give its hccn.conf: --hccn-conf {match['host']}=FILE"
-            )
+            problem = f"the devices of {match['host']} are not known; known are those of {known}. "
+            problem += f"Give its hccn.conf: --hccn-conf {match['host']}=FILE"
         elif (slots := int(match["slots"] or len(host.devices))) > len(host.devices):
             problem = f"{match['host']} has {len(host.devices)} devices, and slots is {slots}"
         else:

@@ -253,10 +253,8 @@ def _devices(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) 
     if absent:
         listed = finding.devices(present)
         text = f"{finding.devices_are(absent)} not there: npu-smi info lists {listed}"
-        remedy = (
-            "look for the cause with dmesg; bring it back, or state the others under `devices` and "
-            "run setup"
-        )
+        remedy = "look for the cause with dmesg; bring it back, or state the others under "
+        remedy += "`devices` and run setup"
         yield finding.error("devices", (node,), text, remedy)
     health = value_of(probe.health) or {}
     yield from _as_check("devices", health_findings(node, used, health))

@@ -158,10 +158,8 @@ def _failures(slots: Slots, notes: Notes, by: str) -> Findings:
     for rank, own in notes.items():
         if own.silent is not None:
             nodes = (slots[rank].node.name, slots[own.silent].node.name)
-            text = (
-                f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
-                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
-            )
+            text = f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
+            text += f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
             yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
     failed = {rank: own for rank, own in notes.items() if own.failed and own.silent is None}
     alike = grouped(((own.at, own.failed), rank) for rank, own in failed.items())
