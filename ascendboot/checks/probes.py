@@ -14,7 +14,6 @@ from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section
-from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Sections, Unanswered, attempt, value_of
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.model.cluster import Cluster, Node
@@ -225,7 +224,7 @@ class TcpResult(Value):
 class ProbeResults(Value):
     """The results of one node's probes; a probe that was not tried is in neither mapping."""
 
-    pings: Mapping[PingProbe, Answer[Ping]] = field(default_factory=dict)
+    pings: Mapping[PingProbe, Answer[hccn_tool.Ping]] = field(default_factory=dict)
     tcp: Mapping[TcpProbe, TcpResult] = field(default_factory=dict)
     trouble: Unanswered | None = None
     """Why no NPU of the node pinged."""
@@ -272,6 +271,6 @@ def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
     )
 
 
-def _ping(ping: PingProbe, section: Section) -> Ping:
+def _ping(ping: PingProbe, section: Section) -> hccn_tool.Ping:
     tool = f"hccn_tool -i {ping.source.device_id} -{ping.command} -g address {ping.target.address}"
     return hccn_tool.parse_ping(hccn_tool_output(section, tool), tool)

@@ -16,7 +16,6 @@ from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.lab import faults, host, links, records
 from ascendboot.lab import node as nodes
 from ascendboot.lab.faults import OF_A_CONTAINER, RESTART, Fault
-from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, did_you_mean, last_line
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape, hosts_text, prefix_of
 from ascendboot.model.files import fingerprint, write_atomically
@@ -99,10 +98,10 @@ class Lab:
         for node in self.nodes:
             if node.name == name:
                 return node
-        hint = did_you_mean(name, [node.name for node in self.nodes])
+        hint = host.did_you_mean(name, [node.name for node in self.nodes])
         raise UsageError(f'lab: no node "{name}"; there are lab-1 to lab-{len(self.nodes)}{hint}')
 
-    def process(self, name: str) -> ProcessId | None:
+    def process(self, name: str) -> host.ProcessId | None:
         """PID 1 of a node, or None while the node is down."""
         return self._record.process(self.node(name).name)
 
@@ -126,7 +125,7 @@ class Lab:
             raise NodeError(node, f"could not run {argv[0]}: the node is down; mend it or lab.up")
         done = nodes.execute(target, process, argv, stdin=input, timeout_s=timeout_s)
         if check and done.returncode:
-            why = f"it exited {done.returncode}: {last_line(done.stderr or done.stdout)}"
+            why = f"it exited {done.returncode}: {host.last_line(done.stderr or done.stdout)}"
             raise CommandError(node, f"could not run {argv[0]}: {why}")
         return done
 
@@ -182,7 +181,7 @@ class Lab:
                 return fault
             try:
                 faults.apply(self._record, target, fault, begins=True)
-            except LabError:
+            except host.LabError:
                 marks.clear(fault)
                 raise
         return fault
@@ -271,7 +270,7 @@ def up(
             nodes.make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
             _build(record, surroundings)
         except BaseException:  # also Ctrl-C: nothing of the lab may be left
-            with suppress(LabError):
+            with suppress(host.LabError):
                 _take_down(shape.lab_id)
             raise
         record = replace(record, ready=True)
@@ -284,7 +283,7 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
     before = record.shape.node_count
     fits = [shape for shape in shapes if replace(shape, node_count=before) == record.shape]
     if not fits or fits[0].node_count < before:
-        raise LabError(
+        raise host.LabError(
             f"lab: could not bring up {shapes[0].described()}: a lab of {record.shape.described()}"
             f" runs for {record.directory}, and only nodes can be added to it; run lab.down"
             " first"
@@ -293,7 +292,7 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
     new = grown.shape.nodes[before:]
     down = [node.name for node in record.shape.nodes if new and not record.process(node.name)]
     if down:
-        raise LabError(
+        raise host.LabError(
             f"lab: could not add nodes: {down[0]} is down; run lab.fault {down[0]} node-down"
             " --undo first"
         )
@@ -308,7 +307,7 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
         for node in record.shape.nodes:
             Lab(record).exec(node.name, ["tee", "-a", "/etc/hosts"], input=names.encode())
     except BaseException:
-        with suppress(LabError):
+        with suppress(host.LabError):
             _remove(grown, new)
             _hand_over(record)
         raise
@@ -330,9 +329,9 @@ def remains(lab_id: str) -> bool:
 def _free_one(shape: Shape, instead: Sequence[Shape], directory: Path) -> Shape:
     try:
         _refuse_what_is_used(shape, directory)
-    except RangeInUseError:
+    except host.RangeInUseError:
         for other in instead:
-            with suppress(RangeInUseError):
+            with suppress(host.RangeInUseError):
                 _refuse_what_is_used(other, directory)
                 return other
         raise
@@ -343,7 +342,7 @@ def _refuse_what_is_used(shape: Shape, directory: Path) -> None:
     labs = records.recorded()
     known = any(record.shape.lab_id == shape.lab_id for record in labs)
     if not known and links.existing(shape.prefix):
-        raise RangeInUseError(
+        raise host.RangeInUseError(
             f"lab: could not bring up {shape.described()}: {shape.prefix}* is there, and"
             f" {records.ROOT} has no record of its lab, which may run in another container or mount"
             " namespace; take other ranges with --network MANAGEMENT,NPU"
@@ -357,7 +356,7 @@ def _refuse_what_is_used(shape: Shape, directory: Path) -> None:
         if record.directory != directory and records.labs_collide(record.shape, shape)
     ]
     if problems:
-        raise RangeInUseError(
+        raise host.RangeInUseError(
             f"lab: could not bring up {shape.described()}: {'; '.join(problems)};"
             " take other ranges with --network MANAGEMENT,NPU"
         )
@@ -389,7 +388,7 @@ def _hand_over(record: Record) -> None:
         _put(record, lab.known_hosts, known_hosts_text(shape, keys))
         _put(record, lab.inventory, inventory_text(shape, lab.identity, keys))
     except OSError as error:
-        raise LabError(
+        raise host.LabError(
             f"lab: could not write {lab.inventory.parent}: {error.strerror}:"
             f" {error.filename}; make room for it or work in another directory"
         ) from error

@@ -13,7 +13,6 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from ascendboot.errors import AscendbootError
 from ascendboot.value import Value
@@ -157,7 +156,7 @@ def run(argv: Sequence[str], *, purpose: str, text: str = "") -> str:
 
 def call(
     argv: Sequence[str], *, stdin: bytes, timeout_s: float, cwd: str | None = None
-) -> CompletedProcess[bytes]:
+) -> subprocess.CompletedProcess[bytes]:
     """Run a program and return how it ended; TimeoutExpired if it did not."""
     return subprocess.run(
         argv,

@@ -109,7 +109,6 @@ def take_down(prefix: str) -> None:
     names = existing(prefix)
     if prefix in names:
         host.run(["ip", "link", "del", prefix], purpose=f"remove the interface {prefix}")
-        names.remove(prefix)
     remove(names)
 
 
