@@ -143,8 +143,6 @@ class Problem(Value, order=True):
         """`file:line: key.path: what was seen; what to do`."""
         place = ":".join(str(p) for p in (file, self.line, self.column) if p)
         message = ": ".join(part for part in (place, self.path, self.text) if part)
-        if message.isprintable():
-            return message
         return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in message)
 
 

@@ -41,23 +41,21 @@ def against(
     """Where a table, which may be broken anywhere, contradicts the devices of the nodes."""
     found = [*_stale_ranks(document, servers)]
     all_lists = dict.fromkeys(known.device_lists for known in FORMATS.values())
-    entries: list[tuple[text.JsonPath, Mapping[str, object], str]] = []
     for *outer, inner in filter(None, all_lists):
-        objects = [*_objects(document, outer[0])]
-        for name in outer[1:]:
+        objects: list[tuple[text.JsonPath, Mapping[str, object]]] = [((), document)]
+        for name in outer:
             objects = [each for path, of in objects for each in _objects(of, name, path)]
-        entries += [(path, server, inner) for path, server in objects]
-    for path, entry, list_name in entries:
-        server_id = entry.get("server_id")
-        server = servers.get(server_id) if isinstance(server_id, str) else None
-        devices = [*_objects(entry, list_name, path)] if isinstance(server_id, str) else []
-        if server is not None:
-            for where, device in devices:
-                found += _stale_members(server, device, where)
-        elif devices:
-            known = ", ".join(servers)
-            words = f'server_id "{server_id}" is no node of the cluster; its nodes have {known}'
-            found.append(_problem("server-unknown", (*path, "server_id"), words))
+        for path, entry in objects:
+            server_id = entry.get("server_id")
+            devices = [*_objects(entry, inner, path)] if isinstance(server_id, str) else []
+            server = servers.get(str(server_id))
+            if server is not None:
+                for where, device in devices:
+                    found += _stale_members(server, device, where)
+            elif devices:
+                words = f'server_id "{server_id}" is no node of the cluster; its nodes have '
+                words += ", ".join(servers)
+                found.append(_problem("server-unknown", (*path, "server_id"), words))
     return tuple(found)
 
 
