@@ -142,9 +142,8 @@ def _there(cluster: Cluster, node: Node, state: files.TreeState) -> Findings:
     if state == "present" or (state == "absent" and is_sent):
         return
     why = "does not exist" if state == "absent" else "cannot be read"
-    text = f"the code path {cluster.code_path} {why}"
     remedy = "Put it there on every node, have setup send it (`code.source`), or leave `code` out"
-    yield error("code-missing", (node.name,), text, remedy)
+    yield error("code-missing", (node.name,), f"the code path {cluster.code_path} {why}", remedy)
 
 
 def code_findings(cluster: Cluster, trees: Mapping[str, files.CodeTree]) -> Findings:
@@ -171,8 +170,7 @@ def code_findings(cluster: Cluster, trees: Mapping[str, files.CodeTree]) -> Find
         if code := [difference for difference in found if difference.is_code]:
             remedy = "Make the folders equal, leave results out with `code.exclude`, or let setup "
             remedy += "send the code: `code.source`"
-            text = files.differences_text(code, primary)
-            yield error("code-differs", (name,), text, remedy)
+            yield error("code-differs", (name,), files.differences_text(code, primary), remedy)
         if rest := [difference for difference in found if not difference.is_code]:
             remedy = "If jobs read it, make it equal; if one left it, leave it out: `code.exclude`"
             text = files.differences_text(rest, primary)

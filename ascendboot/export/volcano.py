@@ -55,8 +55,7 @@ def export(path: Path, job: Job) -> tuple[str, list[str]]:
     cluster = replace(cluster, mpi_args=tuple(inventory.launcher.mpi_args))  # without a firewall's
     values, own_notes = _values(cluster, job)
     own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this for import.volcano"
-    text = rendered("job.yaml.j2", values, cluster, job, kept)
-    return text, notes + noted(cluster, own_notes)
+    return rendered("job.yaml.j2", values, cluster, job, kept), notes + noted(cluster, own_notes)
 
 
 def accounted(

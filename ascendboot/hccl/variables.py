@@ -224,8 +224,7 @@ class Variable(Value, kw_only=True, forbid_unknown_fields=True):
 @cache
 def variables() -> dict[str, Variable]:
     """All variables by name, in the order of the reference page."""
-    listed = data_file("hccl/variables.yaml", list[Variable])
-    return {variable.name: variable for variable in listed}
+    return {each.name: each for each in data_file("hccl/variables.yaml", list[Variable])}
 
 
 def why_not(name: str, value: str, product: str = "auto") -> str | None:

@@ -106,8 +106,7 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     mode, kind = resource_mode(keys), keys.launcher.kind
     path, source = keys.code.path, keys.code.source
     if keys.resources.file is not None and mode != "rank-table":
-        words = f"{mode} has no use for a rank table; leave one of the two out"
-        yield ("resources", "file"), words
+        yield ("resources", "file"), f"{mode} has no use for a rank table; leave one of the two out"
     if source is not None and path is None:
         words = "code.path is missing: where the code belongs on the nodes; state it"
         yield ("code", "source"), words
@@ -159,8 +158,7 @@ def _rank_keys(keys: InventoryKeys) -> list[str]:
 
 def _not_for_srun(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     if keys.launcher.mpi_args:
-        words = "words for mpirun, and `launcher.kind` is srun; remove them"
-        yield ("launcher", "mpi_args"), words
+        yield ("launcher", "mpi_args"), "words for mpirun, and `launcher.kind` is srun; remove them"
     if any(of.container for of in (keys.defaults, *keys.groups.values(), *keys.nodes.values())):
         words = "slurmd starts ranks on the servers, not in a `container`; leave one of the two out"
         yield ("launcher", "kind"), words

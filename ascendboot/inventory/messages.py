@@ -132,8 +132,7 @@ def _example(location: Location) -> str:
 @cache
 def _written(key: str, value: str) -> str:
     """A key with this JSON value as YAML writes it; thousands of problems may show the same."""
-    document = {key: json.loads(value)}
-    return yaml.safe_dump(document, default_flow_style=True, width=1000).strip()
+    return yaml.safe_dump({key: json.loads(value)}, default_flow_style=True, width=1000).strip()
 
 
 def _existing(data: YamlValue, location: Location) -> Location:

@@ -311,8 +311,7 @@ def _address(draft: Draft) -> Use | None:
 
 def _device_ips(drafts: Sequence[Draft]) -> Iterator[Use]:
     for entry, node in drafts:
-        marks = entry.mark_of("devices").items
-        for device, item in zip(node.devices, marks, strict=False):
+        for device, item in zip(node.devices, entry.mark_of("devices").items, strict=False):
             ip = device.device_ip
             if ip is not None:
                 holder = f"{node.name} device {device.device_id}"

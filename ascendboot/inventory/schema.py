@@ -259,8 +259,7 @@ def whole() -> Shape:
     }
     made["properties"]["hccl"] |= {"properties": hccl, "additionalProperties": False}
     models = {**made["$defs"], InventoryKeys.__name__: made}
-    texts = data_file("inventory/keys.yaml", dict[str, Any])
-    for owner, keys in texts.items():
+    for owner, keys in data_file("inventory/keys.yaml", dict[str, Any]).items():
         for name, key in keys.items():
             shape = models[owner]["properties"][name]
             shape |= {"description": key["text"], "examples": [key["example"]]}

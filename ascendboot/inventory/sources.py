@@ -334,8 +334,7 @@ class _Source(Struct):
             elif jump:
                 yield "jump", jump[1]
             elif is_secret_name(name):
-                is_sudo = _SUDO_PASSWORD.fullmatch(plain)
-                why = "`sudo: ask` prompts for it" if is_sudo else _LOGIN
+                why = "`sudo: ask` prompts for it" if _SUDO_PASSWORD.fullmatch(plain) else _LOGIN
                 self.leave_out(at, name, f"a secret; {why}")
             elif usual not in ("", value):
                 self.leave_out(at, name, "only sudo to root is known" if usual else _NO_KEY)

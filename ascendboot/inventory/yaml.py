@@ -230,8 +230,7 @@ def read_text(path: Path, file: str) -> str:
         raise _refused(file, WHOLE, "is a folder; name the YAML file in it") from error
     except (OSError, ValueError) as error:
         why = ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
-        what = f"could not be read: {why}; name another file"
-        raise _refused(file, WHOLE, what) from error
+        raise _refused(file, WHOLE, f"could not be read: {why}; name another file") from error
     if len(content) > LIMIT:
         what = f"is larger than {LIMIT // 1024**2} MiB; write many nodes as one range"
         raise _refused(file, WHOLE, what)

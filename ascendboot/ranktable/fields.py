@@ -136,8 +136,7 @@ class Members(Value):
         """The bytes of an IP address that stands in the member `name`."""
         address = packed(text)
         if address is None and not self.is_placeholder(name, text):
-            words = f'{name} "{cut(text)}" is no IP address'
-            self.report("address", name, words, value=cut(text))
+            self.report("address", name, f'{name} "{cut(text)}" is no IP address', value=cut(text))
         return address
 
     def other_family(self, rule_id: str, name: str, text: str, first: bytes, rank: int) -> None:

@@ -185,8 +185,7 @@ def _ports(
     if node == job.primary and job.meeting_port in holders:
         text = f"port {job.meeting_port}, where the ranks are to meet, is taken by "
         text += holders[job.meeting_port]
-        remedy = "end it, or state another resources.chief_port"
-        yield finding.error("ports", (node,), text, remedy)
+        yield finding.error("ports", (node,), text, "end it, or state another resources.chief_port")
     if job.sshd_port in holders:  # while our sshd runs, the script does not query its port
         text = f"port {job.sshd_port} of the cluster's sshd, which does not run, is taken by "
         text += holders[job.sshd_port]
@@ -268,8 +267,7 @@ def _devices(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) 
         if holder.job_id:
             who = f"job {holder.job_id} (pid {holder.pid})"
             remedy = f"end it: stop --job {holder.job_id}"
-        text = f"{finding.devices_are(ids)} used by {who}"
-        yield finding.error("devices", (node,), text, remedy)
+        yield finding.error("devices", (node,), f"{finding.devices_are(ids)} used by {who}", remedy)
     if given := value_of(probe.surroundings):
         container = job.containers[node] or ""
         # setup has checked the device nodes that only some products need

@@ -298,8 +298,7 @@ def _table(sections: Sections) -> npu_smi.NpuTable:
 
 
 def _holders(sections: Sections) -> tuple[Holder, ...]:
-    users = _table(sections).processes
-    devices = grouped((process.pid, process.device_id) for process in users)
+    devices = grouped((process.pid, process.device_id) for process in _table(sections).processes)
     rows = sections.rows("holders", "([0-9]{1,10}) ([^ ]*) (.*)", "pid, job and command")
     seen = {int(pid): ("" if job_id == "-" else job_id, command) for pid, job_id, command in rows}
     return tuple(

@@ -102,8 +102,7 @@ def check_all(request: LaunchRequest, start: Start, port: int) -> NodeCheck:
             bad |= _devices(slots, check, round_of(slots, check, start, ("device",)))
         check.findings += _of_rates(slots, check.rates)
         names = [node.name for node in request.placement.nodes if node.name not in bad]
-        isolated = _pairs(request, check, start, names, port)
-        check.findings += _of_pairs(isolated, check)
+        check.findings += _of_pairs(_pairs(request, check, start, names, port), check)
     except EndedError:
         pass
     return check

@@ -222,8 +222,7 @@ def _check_address(device: Members, seen: _Seen) -> None:
         device.report("address-twice", "device_ip", f"device_ip {text} is used twice", value=text)
         return
     first = next(iter(seen.addresses), address)
-    rank = len(seen.addresses)
-    device.other_family("address-family", "device_ip", text, first, rank)
+    device.other_family("address-family", "device_ip", text, first, len(seen.addresses))
     seen.addresses[address] = text
 
 

@@ -249,8 +249,7 @@ def _check_rank(rank: Members, seen: _Seen) -> None:
             seen.replaced.append((replaced, rank))
     elif local is not None:
         seen.local_ids.add(local)
-    device = rank.integer("device_id")
-    rank.check_highest(device, 64, "950")
+    rank.check_highest(rank.integer("device_id"), 64, "950")
     for name in ("device_port", "host_port"):
         rank.port(name)
     _check_levels(rank, local, seen)
