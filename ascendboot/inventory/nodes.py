@@ -154,10 +154,7 @@ Draft: TypeAlias = "tuple[Entry, Node]"
 
 
 def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
-    """The nodes in inventory order; reports contradictions.
-
-    They are complete only if nothing was reported.
-    """
+    """The nodes in inventory order; reports contradictions, and is complete only without any."""
     user = ""
     if any(entry.value("user") is None for entry in entries):
         try:

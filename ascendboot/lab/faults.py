@@ -95,8 +95,9 @@ class Fault(Value):
 
     def devices(self, node: LabNode) -> range:
         """The affected devices."""
-        every = range(len(node.devices))
-        return every if self.device is None else every[self.device : self.device + 1]
+        if self.device is None:
+            return range(len(node.devices))
+        return range(self.device, self.device + 1)
 
 
 class Marks(Value):
@@ -154,10 +155,7 @@ _TIMEOUT_S = 60.0
 
 
 def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
-    """Start or end a fault after its mark is written or removed.
-
-    LabError: this failed. NodeError: its sshd does not answer after the end.
-    """
+    """Start or end a fault whose mark changed; NodeError if its sshd is silent after the end."""
     runs = record.process(node.name) is not None
     if fault.kind == "link-down" and (begins or runs):
         for number in fault.devices(node):

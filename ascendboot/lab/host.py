@@ -98,7 +98,7 @@ class RangeInUseError(LabError):
 
 
 def become_root() -> None:
-    """Return as root; as another user, run this command again behind sudo; LabError without it."""
+    """Return as root; else run this command again behind sudo; LabError if that is impossible."""
     if os.geteuid() == 0:
         return
     could_not = "lab: could not become root: namespaces need it, and"
