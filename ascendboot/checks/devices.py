@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ascendboot.checks import finding
 from ascendboot.errors import RankTableError
@@ -28,9 +28,7 @@ _HEALTH_LEVELS: Mapping[str, finding.Level] = {
 }
 
 
-def health_findings(
-    node: str, used: Collection[int], health: Mapping[int, str]
-) -> finding.Findings:
+def health_findings(node: str, used: Iterable[int], health: Mapping[int, str]) -> finding.Findings:
     """Used devices of a node that are not healthy, and those with a word that is not known."""
     words = finding.grouped((health[i], i) for i in sorted(used) if health.get(i, "OK") != "OK")
     for word, level in _HEALTH_LEVELS.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
@@ -86,7 +86,7 @@ def probes_of(
     nodes = [node for node in cluster.nodes if node.name in facts]
     found = {node.name: _devices(node, facts[node.name]) for node in nodes}
     devices = {name: of_node for name, of_node in found.items() if of_node}
-    tcp = _tcp_probes(cluster, nodes, facts, coverage, ssh_ports)
+    tcp = _tcp_probes(cluster, facts, coverage, ssh_ports)
     pods_known = all(d.super_pod is not None for of_node in devices.values() for d in of_node)
     return {
         node.name: NodeProbes(
@@ -179,13 +179,10 @@ def _pings(
 
 
 def _tcp_probes(
-    cluster: Cluster,
-    nodes: Sequence[Node],
-    facts: FactsByNode,
-    coverage: Coverage,
-    ssh_ports: Mapping[str, int],
+    cluster: Cluster, facts: FactsByNode, coverage: Coverage, ssh_ports: Mapping[str, int]
 ) -> list[TcpProbe]:
     """To and from the primary, and around a ring; or all pairs."""
+    nodes = [node for node in cluster.nodes if node.name in facts]
     ports = {node.name: tuple(_required_ports(cluster, facts, node)) for node in nodes}
     names = [node.name for node in nodes]
     ring = set(zip(names, (*names[1:], *names[:1]), strict=True))

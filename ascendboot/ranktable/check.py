@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import text
@@ -14,6 +14,10 @@ from ascendboot.ranktable.formats.levels import LevelRank, unnumbered_ranks
 from ascendboot.ranktable.rules import CALLED, Job, Problem, Product, located, rules
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.value import Value, as_json, field
+
+JsonPath: TypeAlias = text.JsonPath
+JsonObject: TypeAlias = Mapping[str, object]
+Place: TypeAlias = tuple[JsonPath, JsonObject]
 
 
 class DeviceState(Value, kw_only=True):
@@ -35,14 +39,12 @@ class ServerState(Value):
     """Of 950: the place of each in the network, from the root info."""
 
 
-def against(
-    document: Mapping[str, object], servers: Mapping[str, ServerState]
-) -> tuple[Problem, ...]:
+def against(document: JsonObject, servers: Mapping[str, ServerState]) -> tuple[Problem, ...]:
     """Where a table, which may be broken anywhere, contradicts the devices of the nodes."""
     found = [*_stale_ranks(document, servers)]
     all_lists = dict.fromkeys(known.device_lists for known in FORMATS.values())
     for *outer, inner in filter(None, all_lists):
-        objects: list[tuple[text.JsonPath, Mapping[str, object]]] = [((), document)]
+        objects: list[Place] = [((), document)]
         for name in outer:
             objects = [each for path, of in objects for each in _objects(of, name, path)]
         for path, entry in objects:
@@ -59,22 +61,18 @@ def against(
     return tuple(found)
 
 
-def _problem(rule_id: str, path: text.JsonPath, words: str) -> Problem:
+def _problem(rule_id: str, path: JsonPath, words: str) -> Problem:
     return Problem(id=rule_id, level=rules()[rule_id].level, path=path, text=words)
 
 
-def _objects(
-    members: Mapping[str, object], name: str, path: text.JsonPath = ()
-) -> Iterator[tuple[text.JsonPath, Mapping[str, object]]]:
+def _objects(members: JsonObject, name: str, path: JsonPath = ()) -> Iterator[Place]:
     values = members.get(name)
     for index, value in enumerate(values if isinstance(values, list) else ()):
         if isinstance(value, dict):
             yield (*path, name, index), value
 
 
-def _stale_members(
-    server: ServerState, device: Mapping[str, object], path: text.JsonPath
-) -> Iterator[Problem]:
+def _stale_members(server: ServerState, device: JsonObject, path: JsonPath) -> Iterator[Problem]:
     """What the table states of a device, and the node no longer has."""
     device_id = number(device.get("device_id"))
     if device_id is None:
@@ -102,9 +100,7 @@ def _stale_members(
         yield _problem("super-device-stale", (*path, "super_device_id"), words)
 
 
-def _stale_ranks(
-    document: Mapping[str, object], servers: Mapping[str, ServerState]
-) -> Iterator[Problem]:
+def _stale_ranks(document: JsonObject, servers: Mapping[str, ServerState]) -> Iterator[Problem]:
     """Version 2.0 names no servers: an entry belongs to the node with its net instance."""
     holders = {
         (rank.level_list[0].net_instance_id, device_id): (server.node, rank)

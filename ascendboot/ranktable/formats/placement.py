@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ascendboot.ranktable.fields import MOST_U32, Members, cut
 from ascendboot.ranktable.rules import Level, TableCheck
@@ -41,9 +41,10 @@ class Device(Struct):
         return f"device {'?' if self.device_id is None else self.device_id}"
 
 
-def check_placement(
-    check: TableCheck, devices: Sequence[Device], servers: Mapping[str, int]
-) -> None:
+Devices: TypeAlias = Sequence[Device]
+
+
+def check_placement(check: TableCheck, devices: Devices, servers: Mapping[str, int]) -> None:
     """Report what is wrong with the ranks of all devices; `servers` has the indexes by id."""
     by_server: dict[int, list[Device]] = defaultdict(list)
     for device in devices:
@@ -69,7 +70,7 @@ def check_placement(
         _check_device_sets(check, by_server)
 
 
-def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Devices]) -> None:
     counts = Counter(len(devices) for devices in by_server.values())
     if len(counts) < 2:  # noqa: PLR2004  two are needed to differ
         return
@@ -83,7 +84,7 @@ def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Sequence[Devi
     check.report("device-count", ("server_list", odd, "device"), words, level=level)
 
 
-def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Devices]) -> None:
     first: list[int | None] = []
     for server, devices in by_server.items():
         ids = [device.device_id for device in sorted(devices, key=lambda one: one.rank or 0)]
@@ -95,7 +96,7 @@ def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Sequence[Dev
             return
 
 
-def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+def _check_device_sets(check: TableCheck, by_server: Mapping[int, Devices]) -> None:
     for server, devices in by_server.items():
         ids = {device.device_id for device in devices if device.device_id is not None}
         count = len(devices)
@@ -128,7 +129,7 @@ def has_all_ranks(entries: Sequence[Members], ranks: Sequence[int]) -> bool:
     return False
 
 
-def _ranks(devices: Sequence[Device]) -> list[int]:
+def _ranks(devices: Devices) -> list[int]:
     return [device.rank for device in devices if device.rank is not None]
 
 
@@ -182,10 +183,7 @@ def _add_server(server: Members, pod: str, found: dict[str, PodMember]) -> None:
 
 
 def check_super_pods(
-    root: Members,
-    devices: Sequence[Device],
-    servers: Mapping[str, int],
-    pods: Mapping[str, PodMember],
+    root: Members, devices: Devices, servers: Mapping[str, int], pods: Mapping[str, PodMember]
 ) -> None:
     """Report what is wrong with servers and devices in their super pods."""
     if not isinstance(root.values.get(_LIST), list):
