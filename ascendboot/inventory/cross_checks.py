@@ -248,9 +248,8 @@ def _sections_of(sheet: Sheet, keys: InventoryKeys) -> list[Section]:
 
 def _env_of(entry: Entry) -> list[Section]:
     """Where the variables of an entry and of its container are stated, highest priority first."""
-    stated: list[Section] = [
-        (layer.keys.env, layer.mark.at("env")) for layer in entry.layers if layer.keys.env
-    ]
+    layers = [layer for layer in entry.layers if layer.keys.env]
+    stated: list[Section] = [(layer.keys.env, layer.mark.at("env")) for layer in layers]
     if made := entry.created:
         stated.append((made.env, entry.mark_of("container").at("env")))
     return stated

@@ -124,10 +124,8 @@ class Marks(Value):
         """The current faults by kind and device, without a `busy` that is used up."""
         if not self.folder.is_dir():
             return []
-        found = (_read(path) for path in self.folder.iterdir())
-        return sorted(
-            (f for f in found if f), key=lambda f: (f.kind, -1 if f.device is None else f.device)
-        )
+        found = filter(None, map(_read, self.folder.iterdir()))
+        return sorted(found, key=lambda f: (f.kind, -1 if f.device is None else f.device))
 
     def of_kind(self, kind: str) -> Fault | None:
         """The fault of a whole node of this kind, or None."""

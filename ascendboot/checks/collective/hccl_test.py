@@ -129,9 +129,8 @@ def _pairs(
             for rank in pair:
                 partners.setdefault(rank, []).append(pair)
         bad |= {pair: why for pair, why in found.items() if isinstance(why, str)}
-        bad |= node_check.slow_ones(
-            {pair: rate for pair, rate in found.items() if isinstance(rate, float)}
-        )
+        rates = {pair: rate for pair, rate in found.items() if isinstance(rate, float)}
+        bad |= node_check.slow_ones(rates)
         if not bad:
             return
     guilty = [r for r, own in partners.items() if len(own) > 1 and all(pair in bad for pair in own)]
