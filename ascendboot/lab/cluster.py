@@ -163,10 +163,8 @@ class Lab:
         """
         target = self.node(node)
         if kind in OF_A_CONTAINER and not self.shape.containers:
-            raise UsageError(
-                f"lab.fault: {kind} is a fault of a container, and this lab has none; run"
-                " lab.down, then lab.up --containers"
-            )
+            why = f"{kind} is a fault of a container, and this lab has none"
+            raise UsageError(f"lab.fault: {why}; run lab.down, then lab.up --containers")
         fault = Fault.requested(target, kind, **options)
         with records.locked():
             marks = faults.marks_of(self._record, target)
@@ -195,10 +193,9 @@ class Lab:
         target = self.node(node)
         fault = Fault.requested(target, kind, device=device)
         if kind == RESTART:
-            raise UsageError(
-                f"lab.fault: {kind}: --undo: not possible: a restart has no end, the container"
-                " runs already; run setup, which starts the cluster's sshd in it again"
-            )
+            why = "a restart has no end, the container runs already; run setup, which starts the "
+            why += "cluster's sshd in it again"
+            raise UsageError(f"lab.fault: {kind}: --undo: not possible: {why}")
         with records.locked():
             marks = faults.marks_of(self._record, target)
             before, whole = marks.present(), replace(fault, device=None)
@@ -292,10 +289,8 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
     new = grown.shape.nodes[before:]
     down = [node.name for node in record.shape.nodes if new and not record.process(node.name)]
     if down:
-        raise host.LabError(
-            f"lab: could not add nodes: {down[0]} is down; run lab.fault {down[0]} node-down"
-            " --undo first"
-        )
+        why = f"{down[0]} is down; run lab.fault {down[0]} node-down --undo first"
+        raise host.LabError(f"lab: could not add nodes: {why}")
     if not new:
         _hand_over(record)
         return record
@@ -356,10 +351,8 @@ def _refuse_what_is_used(shape: Shape, directory: Path) -> None:
         if record.directory != directory and records.labs_collide(record.shape, shape)
     ]
     if problems:
-        raise host.RangeInUseError(
-            f"lab: could not bring up {shape.described()}: {'; '.join(problems)};"
-            " take other ranges with --network MANAGEMENT,NPU"
-        )
+        words = f"lab: could not bring up {shape.described()}: {'; '.join(problems)}"
+        raise host.RangeInUseError(f"{words}; take other ranges with --network MANAGEMENT,NPU")
 
 
 def _build(record: Record, surroundings: nodes.Surroundings, *, beside: int = 0) -> None:
@@ -388,10 +381,8 @@ def _hand_over(record: Record) -> None:
         _put(record, lab.known_hosts, known_hosts_text(shape, keys))
         _put(record, lab.inventory, inventory_text(shape, lab.identity, keys))
     except OSError as error:
-        raise host.LabError(
-            f"lab: could not write {lab.inventory.parent}: {error.strerror}:"
-            f" {error.filename}; make room for it or work in another directory"
-        ) from error
+        why = f"{error.strerror}: {error.filename}; make room for it or work in another directory"
+        raise host.LabError(f"lab: could not write {lab.inventory.parent}: {why}") from error
 
 
 def _put(record: Record, path: Path, text: str, *, mode: int = 0o644) -> None:

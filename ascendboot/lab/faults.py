@@ -65,10 +65,8 @@ class Fault(Value):
         if device is not None and kind not in OF_A_DEVICE:
             raise UsageError(f"lab.fault: {kind} is a fault of a node; leave out --device")
         if device is not None and not 0 <= device < len(node.devices):
-            raise UsageError(
-                f"lab.fault: {node.name} has no device {device}; it has 0 to"
-                f" {len(node.devices) - 1}"
-            )
+            why = f"{node.name} has no device {device}; it has 0 to {len(node.devices) - 1}"
+            raise UsageError(f"lab.fault: {why}")
         if fault.times is not None and (kind not in ("busy", *COUNTED) or fault.times < 1):
             counted = f"refused calls of busy, or {', '.join(COUNTED)}"
             raise UsageError(f"lab.fault: --times counts, from 1, {counted}; no other fault")
@@ -236,10 +234,8 @@ def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:
     argv = ["bash", "-c", script, "bash", *words]
     done = execute(node, process, argv, stdin=b"", timeout_s=_TIMEOUT_S)
     if done.returncode:
-        raise LabError(
-            f"{node.name}: could not change the fault: bash exited {done.returncode}:"
-            f" {last_line(done.stderr)}; try lab.status"
-        )
+        why = f"bash exited {done.returncode}: {last_line(done.stderr)}; try lab.status"
+        raise LabError(f"{node.name}: could not change the fault: {why}")
 
 
 def marks_of(record: Record, node: LabNode) -> Marks:

@@ -59,10 +59,8 @@ def kill_all(processes: Iterable[ProcessId], *, timeout_s: float = _KILL_TIMEOUT
     deadline = time.monotonic() + timeout_s
     while left := [process for process in waiting if process.alive]:
         if time.monotonic() > deadline:
-            raise LabError(
-                f"lab: could not end process {left[0].pid}: it lives {timeout_s:g} s after"
-                " SIGKILL; run lab.down again"
-            )
+            why = f"it lives {timeout_s:g} s after SIGKILL; run lab.down again"
+            raise LabError(f"lab: could not end process {left[0].pid}: {why}")
         time.sleep(_POLL_S)
 
 
@@ -107,10 +105,8 @@ def become_root() -> None:
     sudo = ["sudo", "-n", "--"]
     if subprocess.run([*sudo, "true"], capture_output=True, check=False).returncode:
         if not sys.stdin.isatty():
-            raise LabError(
-                f"{could_not} sudo requires a password and there is no terminal to request it on;"
-                " run sudo -v first, or run it as root"
-            )
+            why = "sudo requires a password and there is no terminal to request it on"
+            raise LabError(f"{could_not} {why}; run sudo -v first, or run it as root")
         sudo = ["sudo", "--"]
     # -B: leaves no files of root in the user's checkout
     argv = [*sudo, sys.executable, "-B", *sys.orig_argv[1:]]
@@ -120,10 +116,8 @@ def become_root() -> None:
 def need_programs(search_path: str = SEARCH_PATH) -> None:
     """Raises LabError if a program is missing; names it and its Debian package."""
     if missing := missing_packages(_PACKAGES, search_path):
-        raise LabError(
-            f"lab: could not start: {missing}."
-            " scripts/demo installs them without starting a service"
-        )
+        remedy = "scripts/demo installs them without starting a service"
+        raise LabError(f"lab: could not start: {missing}. {remedy}")
 
 
 def missing_packages(packages: Mapping[str, Sequence[str]], search_path: str) -> str:

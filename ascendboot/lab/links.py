@@ -87,10 +87,8 @@ def wait_for_links(shape: Shape, node: LabNode, *, links_down: Iterable[int] = (
         if all(up[id_] and _is_up(f"{_node_port(node)}d{id_}", switch) for id_ in wanted):
             return
         time.sleep(_POLL_S)
-    raise host.LabError(
-        f"{node.name}: could not bring up its NPU links: no carrier within {_LINK_TIMEOUT_S:g} s;"
-        " try lab.down, then lab.up"
-    )
+    why = f"no carrier within {_LINK_TIMEOUT_S:g} s; try lab.down, then lab.up"
+    raise host.LabError(f"{node.name}: could not bring up its NPU links: {why}")
 
 
 def links_up(shape: Shape, node: LabNode) -> dict[int, bool]:
@@ -210,10 +208,8 @@ def _start_wire(
     done = host.call(argv, stdin=b"", timeout_s=_START_TIMEOUT_S)
     process = host.ProcessId.parsed(done.stdout.decode())
     if process is None:
-        raise host.LabError(
-            f"{node.name}: could not delay its link: {host.last_line(done.stderr)}; the kernel"
-            " needs TUN/TAP (modprobe tun)"
-        )
+        why = f"{host.last_line(done.stderr)}; the kernel needs TUN/TAP (modprobe tun)"
+        raise host.LabError(f"{node.name}: could not delay its link: {why}")
     return process
 
 

@@ -57,10 +57,8 @@ _LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 20000), "nproc": (resource.RLIMIT_
 def need_containers(mount_table: str, search_path: str = host.SEARCH_PATH) -> None:
     """Raises LabError if containers cannot run in nodes; `mount_table` is /proc/self/mounts."""
     if reason := hindrance(mount_table, search_path):
-        raise host.LabError(
-            f"lab.up: --containers: could not start: {reason}; run lab.up --no-containers,"
-            " where ranks run on the servers themselves"
-        )
+        remedy = "run lab.up --no-containers, where ranks run on the servers themselves"
+        raise host.LabError(f"lab.up: --containers: could not start: {reason}; {remedy}")
 
 
 def hindrance(mount_table: str, search_path: str = host.SEARCH_PATH) -> str | None:
