@@ -76,10 +76,9 @@ def read_job(path: Path) -> tuple[str, list[str], list[str]]:
     kind = f"{_API} Job"
     jobs = [p for p in places if f"{whole.text(*p, 'apiVersion')} {whole.text(*p, 'kind')}" == kind]
     if len(jobs) != 1 or not whole.each(*jobs[0], "spec", "tasks"):
-        raise UsageError(
-            f"{sheet.file}: could not be imported: it holds {len(jobs)} VolcanoJobs: give one with "
-            f"`apiVersion: {_API}`, `kind: Job` and spec.tasks"
-        )
+        remedy = f"give one with `apiVersion: {_API}`, `kind: Job` and spec.tasks"
+        why = f"it holds {len(jobs)} VolcanoJobs: {remedy}"
+        raise UsageError(f"{sheet.file}: could not be imported: {why}")
     job = _Document(sheet, jobs[0])
     values, words = _inventory(job)
     text = template("inventory.yaml.j2").render(values, train=shlex.join(words), file=sheet.file)

@@ -195,10 +195,9 @@ class _Source(Struct):
             elif not all("=" in each for each in more):
                 raise UsageError(f"{at}: {described(line)} is not understood; {_FORMS}")
             elif (host := _HOST.fullmatch(word)) and int(host["port"] or SSH_PORT) < SSH_PORT:
-                raise UsageError(
-                    f'{at}: "{word}": {host["port"]} slots, as in MPICH, or a port? write '
-                    f"{host['host']} slots={host['port']}, or ansible_port={host['port']}"
-                )
+                place, port = host["host"], host["port"]
+                remedy = f"write {place} slots={port}, or ansible_port={port}"
+                raise UsageError(f'{at}: "{word}": {port} slots, as in MPICH, or a port? {remedy}')
             else:
                 given = [each.partition("=") for each in more]
                 self.add(name, word, at, {key: (value, at) for key, _, value in given})

@@ -153,10 +153,8 @@ def _without_password(value: object) -> object:
 
 def _outside_hccl(port: int) -> int:
     if port in HCCL_PORTS:
-        raise custom_error(
-            f"{port} lies in {HCCL_PORTS.start}-{HCCL_PORTS.stop - 1}, which HCCL takes for "
-            f"itself; write {CHIEF_PORT}"
-        )
+        where = f"{HCCL_PORTS.start}-{HCCL_PORTS.stop - 1}, which HCCL takes for itself"
+        raise custom_error(f"{port} lies in {where}; write {CHIEF_PORT}")
     return port
 
 

@@ -39,9 +39,9 @@ def table_within(name: str, text: str) -> tuple[str, str] | None:
     found = [*_tables(document)]
     if len(found) != 1:
         keys = " or ".join(KEYS.values())
+        remedy = "print one ConfigMap with its table: kubectl get configmap NAME -o yaml"
         raise RankTableError(
-            f"{name}: {len(found)} rank tables in its ConfigMaps, under {keys}: print one "
-            "ConfigMap with its table: kubectl get configmap NAME -o yaml"
+            f"{name}: {len(found)} rank tables in its ConfigMaps, under {keys}: {remedy}"
         )
     # The option --rank-table-compress of the plugin packs the table.
     table = unpacked(name, found[0]) if _PACKED.fullmatch(found[0]) else found[0]
