@@ -151,11 +151,9 @@ def code_findings(cluster: Cluster, trees: Mapping[str, files.CodeTree]) -> Find
     for name, tree in trees.items():
         if tree.excess is not None:
             count, size = tree.excess
-            text = (
-                f"{cluster.code_path} was not compared: it holds more than {files.MOST_FILES} "
-                f"files or {files.MOST_BYTES // 1024**2} MiB ({count} files and "
-                f"{size // 1024**2} MiB were counted)"
-            )
+            most = f"{files.MOST_FILES} files or {files.MOST_BYTES // 1024**2} MiB"
+            seen = f"{count} files and {size // 1024**2} MiB were counted"
+            text = f"{cluster.code_path} was not compared: it holds more than {most} ({seen})"
             remedy = "Leave data and results out with `code.exclude`"
             level: Level = "warning" if cluster.code_source is None else "error"
             yield Finding("code-too-much", level, (name,), text, remedy)

@@ -177,11 +177,9 @@ def _confined(node: Node, given: NodeEnvironment, host: Confinement | None) -> f
     kind = given.label.split(":")[2] if given.label.count(":") > 1 else ""
     denials = host.denials if host else ()
     if host is not None and host.enforcing and kind in _CONFINED_TYPES:
-        text = (
-            f"SELinux is enforcing and confines the container {node.container} ({kind}): it may "
-            "refuse devices, and folders of the host that were mounted without :z"
-            f"{_last(denials, f'scontext={given.label}')}"
-        )
+        text = f"SELinux is enforcing and confines the container {node.container} ({kind}): it may "
+        text += "refuse devices, and folders of the host that were mounted without :z"
+        text += _last(denials, f"scontext={given.label}")
         remedy = "Mount with :z, allow devices with setsebool container_use_devices on, or create "
         remedy += "it again with --security-opt label=disable"
         yield finding.warning("selinux-confines", (node.name,), text, remedy)

@@ -336,11 +336,8 @@ def _timeouts(env: Mapping[str, str]) -> Iterator[Conflict]:
     mode = env.get(_MODE, "")
     most = _LONGEST_S.get(mode)
     if most and step > most and execute in env:
-        yield Conflict(
-            (execute, _MODE),
-            f"{step} s is more than the {most} s that {_MODE} {mode} allows; write less, or "
-            "another mode",
-        )
+        why = f"{step} s is more than the {most} s that {_MODE} {mode} allows"
+        yield Conflict((execute, _MODE), f"{why}; write less, or another mode")
     # In AIV 0 means the most, not no limit.
     in_aiv = mode == "AIV" and (step == 0 or step >= _LONGEST_S[mode])
     if in_aiv:

@@ -116,10 +116,9 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     if keys.topology.shape == "pipeline" and (keys.parallel is None or keys.parallel.pp == 1):
         yield ("topology", "shape"), "parallel.pp is missing: the number of stages; state it"
     if mode == "no-rank-table" and keys.product in hccl.WITHOUT_CM:
-        words = (
-            f"no-rank-table does not exist on {hccl.WITHOUT_CM[keys.product]} servers (product: "
-            f"{keys.product}): HCCL reads CM_ variables on 910 and A2 only; write rank-table"
-        )
+        servers = f"{hccl.WITHOUT_CM[keys.product]} servers (product: {keys.product})"
+        words = "HCCL reads CM_ variables on 910 and A2 only; write rank-table"
+        words = f"no-rank-table does not exist on {servers}: {words}"
         yield ("resources", "mode"), words
     if _is_for_torch(keys):
         yield from _not_for_torch(keys, mode)
@@ -235,11 +234,9 @@ def _conflicts(keys: InventoryKeys, env: Mapping[str, str]) -> Iterator[hccl.Con
     for taken in hccl.hccl_ports(env):
         for what, port in ports.items():
             if port is not None and port in taken:
-                yield hccl.Conflict(
-                    ("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"),
-                    f"HCCL takes {taken.start}-{taken.stop - 1}, and {port} of them is {what}; "
-                    "move one of the two",
-                )
+                names = ("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT")
+                why = f"HCCL takes {taken.start}-{taken.stop - 1}, and {port} of them is {what}"
+                yield hccl.Conflict(names, f"{why}; move one of the two")
 
 
 def _sections_of(sheet: Sheet, keys: InventoryKeys) -> list[Section]:

@@ -13,7 +13,7 @@ from ascendboot.inventory.messages import did_you_mean, no_such
 from ascendboot.inventory.schema import ContainerKeys, DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import SSH_PORT, Creation, Device, Node, SshAccess
-from ascendboot.model.names import expand, fold, path_here
+from ascendboot.model.names import counted, expand, fold, path_here
 from ascendboot.value import Value, replace
 
 _LAST_PORT = 65535
@@ -79,11 +79,9 @@ class Entry(Value):
         single = expand(text)
         if len(single) == len(self.names):
             return single
-        sheet.report(
-            mark,
-            f'"{text}" stands for {len(single)}, but {self.text} for {len(self.names)} '
-            f"node{'s' if len(self.names) > 1 else ''}; let both stand for equally many",
-        )
+        both = f'"{text}" stands for {len(single)}, but {self.text} for '
+        both += counted(len(self.names), "node")
+        sheet.report(mark, f"{both}; let both stand for equally many")
         return None
 
     def _layer(self, key: str) -> Layer | None:
@@ -224,11 +222,8 @@ def _cluster_addresses(
     why = "is a host name; state the IP"
     if values.ip_of(unfit):
         why = f"{values.NO_IPV6}; state the IPv4"
-    sheet.report(
-        entry.mark,
-        f'cluster_address is missing: the address "{unfit}" {why} address at which the other '
-        "nodes reach this one",
-    )
+    words = f'the address "{unfit}" {why} address at which the other nodes reach this one'
+    sheet.report(entry.mark, f"cluster_address is missing: {words}")
     return None
 
 

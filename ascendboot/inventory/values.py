@@ -175,10 +175,8 @@ def _enough(text: str) -> str:
 def _resume_words(text: str) -> str:
     names = re.findall(r"\{([^{}]*)\}", text)
     if not names or not {"path", "step"}.issuperset(names):
-        raise custom_error(
-            f"{described(text)}: only {{path}} and {{step}} are filled in, and one of the two "
-            "must be there; write for example --load {path}"
-        )
+        why = "only {path} and {step} are filled in, and one of the two must be there"
+        raise custom_error(f"{described(text)}: {why}; write for example --load {{path}}")
     try:
         shlex.split(text)
     except ValueError as error:

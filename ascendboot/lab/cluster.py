@@ -280,11 +280,9 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
     before = record.shape.node_count
     fits = [shape for shape in shapes if replace(shape, node_count=before) == record.shape]
     if not fits or fits[0].node_count < before:
-        raise host.LabError(
-            f"lab: could not bring up {shapes[0].described()}: a lab of {record.shape.described()}"
-            f" runs for {record.directory}, and only nodes can be added to it; run lab.down"
-            " first"
-        )
+        running = f"a lab of {record.shape.described()} runs for {record.directory}"
+        why = f"{running}, and only nodes can be added to it; run lab.down first"
+        raise host.LabError(f"lab: could not bring up {shapes[0].described()}: {why}")
     grown = replace(record, shape=fits[0])
     new = grown.shape.nodes[before:]
     down = [node.name for node in record.shape.nodes if new and not record.process(node.name)]

@@ -111,10 +111,9 @@ def generation_for(product: Product | None, members: Sequence[Member]) -> Genera
     if product == "a3" and in_pods:
         if len(in_pods) < len(members):
             others = ", ".join(m.server_id for m in members if m.super_pod_id is None)
-            raise RankTableError(
-                f"could not write a rank table: {in_pods[0].server_id} is in a super pod, and "
-                f"{others} is not; write one for servers that are in super pods, or say --to 1.0"
-            )
+            why = f"{in_pods[0].server_id} is in a super pod, and {others} is not"
+            remedy = "write one for servers that are in super pods, or say --to 1.0"
+            raise RankTableError(f"could not write a rank table: {why}; {remedy}")
         return "1.2"
     return next((name for name, known in FORMATS.items() if product in known.products), "1.0")
 

@@ -135,10 +135,9 @@ def _from_members(members: Sequence[parts.Member]) -> LevelTable:
     ]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise RankTableError(
-            f"could not write version 2.0: what is missing is local_id and level_list of "
-            f"{missing[0]}{more}; the servers of 950 have them in /etc/hccl_rootinfo.json"
-        )
+        why = f"what is missing is local_id and level_list of {missing[0]}{more}"
+        where = "the servers of 950 have them in /etc/hccl_rootinfo.json"
+        raise RankTableError(f"could not write version 2.0: {why}; {where}")
     places = [d.place for m in members for d in m.devices if isinstance(d.place, LevelRank)]
     return LevelTable(rank_list=_numbered(places))
 
