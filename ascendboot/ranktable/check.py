@@ -231,12 +231,8 @@ def check_file(
             problems = tuple(sorted((*problems, *stale), key=lambda problem: problem.level))
     except RankTableError as error:
         return FileResult(file=name, message=str(error))
-    return FileResult(
-        file=name,
-        generation=generation_of(document),
-        product=product,
-        problems=located(read.text, problems),
-    )
+    generation, found = generation_of(document), located(read.text, problems)
+    return FileResult(file=name, generation=generation, product=product, problems=found)
 
 
 def sentence(problem: Problem) -> str:

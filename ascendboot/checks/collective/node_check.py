@@ -244,12 +244,9 @@ def isolate(
         good = [n for n in names if any(ok and n in pair for pair, ok in results.items())]
         failed = {frozenset(pair) for pair, ok in results.items() if not ok}
         partners = {n: [p for p in names if {n, p} in failed] for n in names}
-        bad = [
-            n
-            for n in names
-            if n not in good
-            and len([p for p in partners[n] if p in good]) >= min(2, len(good) or 2)
-        ]
+        enough = min(2, len(good) or 2)
+        with_good = {n: [p for p in partners[n] if p in good] for n in names}
+        bad = [n for n in names if n not in good and len(with_good[n]) >= enough]
         pairs = []
         if good:
             free = list(good)

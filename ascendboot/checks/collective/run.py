@@ -65,11 +65,9 @@ def lacks(
     A node that did not answer is left out: starting the preflight there reports the reason.
     """
     wanted = {MODULES[way]: way for way in traits_of(request.launcher).collective_ways}
-    command = read_script(
-        script("collective-python.sh"),
-        *(str(request.base), request.python, "-c", script("lacking-modules.py"), *wanted),
-        purpose="see by what ranks can meet",
-    )
+    words = (str(request.base), request.python, "-c", script("lacking-modules.py"), *wanted)
+    purpose = "see by what ranks can meet"
+    command = read_script(script("collective-python.sh"), *words, purpose=purpose)
     nodes = [node.name for node in request.placement.nodes]
     answers = on_each(nodes, lambda node: transports[node].run(command), forks=forks)
     return {
@@ -197,9 +195,5 @@ def preflight_result(
         *findings.collective_findings(slots, notes, report, by=by),
         *findings.compare(slots, notes, request.rank_table_sha256),
     ]
-    return Preflight(
-        findings=in_order(found),
-        report=report,
-        ranks=len(slots),
-        library=next((own.library for own in notes.values() if own.library), ""),
-    )
+    library = next((own.library for own in notes.values() if own.library), "")
+    return Preflight(findings=in_order(found), report=report, ranks=len(slots), library=library)

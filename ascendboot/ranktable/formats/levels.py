@@ -127,18 +127,14 @@ def _from_servers(_table: RankTable) -> NoReturn:
 
 
 def _from_members(members: Sequence[parts.Member]) -> LevelTable:
-    missing = [
-        f"{member.server_id} device {device.device_id}"
-        for member in members
-        for device in member.devices
-        if device.place is None
-    ]
+    devices = [(member.server_id, device) for member in members for device in member.devices]
+    missing = [f"{name} device {one.device_id}" for name, one in devices if one.place is None]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         why = f"what is missing is local_id and level_list of {missing[0]}{more}"
         where = "the servers of 950 have them in /etc/hccl_rootinfo.json"
         raise RankTableError(f"could not write version 2.0: {why}; {where}")
-    places = [d.place for m in members for d in m.devices if isinstance(d.place, LevelRank)]
+    places = [one.place for _, one in devices if isinstance(one.place, LevelRank)]
     return LevelTable(rank_list=_numbered(places))
 
 
