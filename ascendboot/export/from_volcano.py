@@ -130,11 +130,9 @@ def _inventory(job: _Document) -> tuple[dict[str, Any], list[str]]:
         key: of if not isinstance(of, dict) else {n: v for n, v in of.items() if v}
         for key, of in keys.items()
     }
-    values: dict[str, Any] = {
-        "rest": {key: value for key, value in sections.items() if value},
-        "nodes": nodes,
-    }
-    values |= {"container": job.text(*container, "name", uses=True), "secrets": secrets}
+    rest = {key: value for key, value in sections.items() if value}
+    values: dict[str, Any] = {"rest": rest, "nodes": nodes, "secrets": secrets}
+    values |= {"container": job.text(*container, "name", uses=True)}
     values |= {"name": job.text("metadata", "name", uses=True) or "imported"}
     values |= {"image": job.text(*container, "image")}
     return values, ["train", script, *_supervision(job, tasks), *(["--", *args] if args else [])]
@@ -153,11 +151,8 @@ def _nodes(job: _Document, task: Location) -> tuple[str, int, int]:
     """The names of the pods of a task, as one range, their number, and the devices of each."""
     name, replicas = (job.text(*task, key, uses=True) for key in ("name", "replicas"))
     number = int(replicas) if re.fullmatch("[1-9][0-9]{0,5}", replicas) else 1
-    return (
-        f"{name or 'worker'}-{'0' if number == 1 else f'[0-{number - 1}]'}",
-        number,
-        _devices(job, task),
-    )
+    pods = f"{name or 'worker'}-{'0' if number == 1 else f'[0-{number - 1}]'}"
+    return pods, number, _devices(job, task)
 
 
 def _command(job: _Document, container: Location) -> tuple[list[str], list[str], list[str]]:

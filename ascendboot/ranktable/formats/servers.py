@@ -202,9 +202,7 @@ def _to_1_2(table: RankTable) -> parts.Converted:
 
 def _to_1_0(table: RankTable) -> parts.Converted:
     servers = tuple(
-        replace(
-            server, device=tuple(replace(device, super_device_id=None) for device in server.device)
-        )
+        replace(server, device=tuple(replace(one, super_device_id=None) for one in server.device))
         for server in table.server_list
     )
     left_out = ("super_device_id", "super_pod_list") if table.version == "1.2" else ()
@@ -333,14 +331,11 @@ class _Servers(Struct):
             return
         has_no_member = "device_ip" not in device.members
         over_host = self.have_host_ip[-1] and has_no_member and product != "a2"
-        device.members.report(
-            "device-ip-missing",
-            "device_ip",
-            f"{device.server_name} {device} has no device_ip, and "
-            f"{'there are several servers' if self.several else 'ranks talk over RoCE'}"
-            f"{'; its ranks would talk over the host' if over_host else ''}",
-            level="warning" if over_host else "error",
-        )
+        why = "there are several servers" if self.several else "ranks talk over RoCE"
+        words = f"{device.server_name} {device} has no device_ip, and {why}"
+        words += "; its ranks would talk over the host" if over_host else ""
+        level: Level = "warning" if over_host else "error"
+        device.members.report("device-ip-missing", "device_ip", words, level=level)
 
     def check_backups(self) -> None:
         """Check the backup addresses, which need all devices."""
