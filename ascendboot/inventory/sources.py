@@ -306,13 +306,9 @@ class _Source(Struct):
             if given.get("ansible_connection", ("",))[0] == "local":
                 self.leave_out(where, host, "it is not reached by SSH; state its address")
                 continue
-            groups = tuple(
-                name
-                for name in inside
-                if name not in ("ungrouped", "primary")
-                and {*self.own} != self.hosts[name]
-                and values.is_match(values.NAME, name)
-            )
+            named = [name for name in inside if values.is_match(values.NAME, name)]
+            own_groups = [name for name in named if name not in ("ungrouped", "primary")]
+            groups = tuple(name for name in own_groups if {*self.own} != self.hosts[name])
             keys = {"address": host, **dict(self.keys(given))}
             found.append(Host(name=host, where=where, keys=keys, groups=groups))
         return found

@@ -187,11 +187,7 @@ class FileResult(Value, kw_only=True):
                 more = total[problem.id] - MOST_SHOWN
                 yield f"{self.file}: {more} more of {problem.id}; --json shows all"
         levels = Counter(problem.level for problem in self.problems)
-        counts = [
-            f", {levels[level]} {level}{'' if levels[level] == 1 else 's'}"
-            for level in ("error", "warning")
-            if levels[level]
-        ]
+        counts = [f", {n} {level}{'' if n == 1 else 's'}" for level, n in sorted(levels.items())]
         found = FORMATS[self.generation]
         *most, last = (CALLED[p] for p in ((self.product,) if self.product else found.products))
         products = f"{', '.join(most)} or {last}" if most else last
