@@ -25,33 +25,25 @@ def container_rules(cluster: Cluster, facts: FactsByNode) -> Findings:
             continue
         if is_foreign(cluster, node, node_facts.container):
             text = f"ascendboot did not create the container {node.container}: it is left as it is"
-            remedy = (
-                "Remove it if nobody needs it, or state another `container.name`; or write only "
-                f"`container: {node.container}` to use it as it is"
-            )
+            remedy = "Remove it if nobody needs it, or state another `container.name`; or write "
+            remedy += f"only `container: {node.container}` to use it as it is"
             yield error("container-not-ours", (node.name,), text, remedy)
             continue
         yield from obstacles(node, node_facts.container)
         found = container_in(node_facts.container)
         is_inside = cluster.has_logins and not cluster.serves_from_host(node)
         if found and found.lacks_capabilities and is_inside:
-            text = (
-                f"root in the container {node.container} lacks one of the capabilities SETUID, "
-                "SETGID and SYS_CHROOT: the cluster's sshd would refuse every login"
-            )
-            remedy = (
-                "Re-create it with --cap-add SETUID,SETGID,SYS_CHROOT, or state "
-                "`ssh: {via: engine}`"
-            )
+            text = f"root in the container {node.container} lacks one of the capabilities SETUID, "
+            text += "SETGID and SYS_CHROOT: the cluster's sshd would refuse every login"
+            remedy = "Re-create it with --cap-add SETUID,SETGID,SYS_CHROOT, or state "
+            remedy += "`ssh: {via: engine}`"
             yield error("container-capabilities", (node.name,), text, remedy)
         yield from unanswered("container-network-unknown", node, node_facts.work_machine)
         host, inside = value_of(node_facts.machine), value_of(node_facts.work_machine)
         # Only on the host's network do ranks have the cluster address and our sshd its port.
         if host is not None and inside is not None and host != inside:
-            text = (
-                f"the container {node.container} has a network of its own: the other nodes do "
-                "not reach its ranks at the cluster address"
-            )
+            text = f"the container {node.container} has a network of its own: the other nodes do "
+            text += "not reach its ranks at the cluster address"
             remedy = "Re-create it with --network host"
             yield error("container-network", (node.name,), text, remedy)
         # Ranks get the image's variables from the first process of the container.
@@ -145,17 +137,13 @@ def code_rules(cluster: Cluster, facts: FactsByNode) -> Findings:
 
 
 def _there(cluster: Cluster, node: Node, state: files.TreeState) -> Findings:
-    if state == "present":
-        return
-    is_sent = cluster.code_source is not None and (
-        cluster.code_source != files.PRIMARY or node.name != cluster.primary_name
-    )
-    if is_sent and state == "absent":
+    is_sender = cluster.code_source == files.PRIMARY and node.name == cluster.primary_name
+    is_sent = cluster.code_source is not None and not is_sender
+    if state == "present" or (state == "absent" and is_sent):
         return
     why = "does not exist" if state == "absent" else "cannot be read"
-    text = f"the code path {cluster.code_path} {why}"
     remedy = "Put it there on every node, have setup send it (`code.source`), or leave `code` out"
-    yield error("code-missing", (node.name,), text, remedy)
+    yield error("code-missing", (node.name,), f"the code path {cluster.code_path} {why}", remedy)
 
 
 def code_findings(cluster: Cluster, trees: Mapping[str, files.CodeTree]) -> Findings:
@@ -163,11 +151,9 @@ def code_findings(cluster: Cluster, trees: Mapping[str, files.CodeTree]) -> Find
     for name, tree in trees.items():
         if tree.excess is not None:
             count, size = tree.excess
-            text = (
-                f"{cluster.code_path} was not compared: it holds more than {files.MOST_FILES} "
-                f"files or {files.MOST_BYTES // 1024**2} MiB ({count} files and "
-                f"{size // 1024**2} MiB were counted)"
-            )
+            most = f"{files.MOST_FILES} files or {files.MOST_BYTES // 1024**2} MiB"
+            seen = f"{count} files and {size // 1024**2} MiB were counted"
+            text = f"{cluster.code_path} was not compared: it holds more than {most} ({seen})"
             remedy = "Leave data and results out with `code.exclude`"
             level: Level = "warning" if cluster.code_source is None else "error"
             yield Finding("code-too-much", level, (name,), text, remedy)
@@ -180,12 +166,9 @@ def code_findings(cluster: Cluster, trees: Mapping[str, files.CodeTree]) -> Find
             continue
         found = files.differences(reference, tree)
         if code := [difference for difference in found if difference.is_code]:
-            remedy = (
-                "Make the folders equal, leave results out with `code.exclude`, or let setup send "
-                "the code: `code.source`"
-            )
-            text = files.differences_text(code, primary)
-            yield error("code-differs", (name,), text, remedy)
+            remedy = "Make the folders equal, leave results out with `code.exclude`, or let setup "
+            remedy += "send the code: `code.source`"
+            yield error("code-differs", (name,), files.differences_text(code, primary), remedy)
         if rest := [difference for difference in found if not difference.is_code]:
             remedy = "If jobs read it, make it equal; if one left it, leave it out: `code.exclude`"
             text = files.differences_text(rest, primary)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ascendboot.checks import finding
 from ascendboot.errors import RankTableError
@@ -28,26 +28,20 @@ _HEALTH_LEVELS: Mapping[str, finding.Level] = {
 }
 
 
-def health_findings(
-    node: str, used: Collection[int], health: Mapping[int, str]
-) -> finding.Findings:
+def health_findings(node: str, used: Iterable[int], health: Mapping[int, str]) -> finding.Findings:
     """Used devices of a node that are not healthy, and those with a word that is not known."""
     words = finding.grouped((health[i], i) for i in sorted(used) if health.get(i, "OK") != "OK")
     for word, level in _HEALTH_LEVELS.items():
         if word in words:
             text = f"npu-smi info reports {finding.devices(words[word])} as {word}, not OK"
-            remedy = (
-                "Look at the error codes of npu-smi info -t health; reset or replace the NPU, or "
-                "state the other devices under `devices`"
-            )
+            remedy = "Look at the error codes of npu-smi info -t health; reset or replace the NPU, "
+            remedy += "or state the other devices under `devices`"
             yield finding.Finding("device-health", level, (node,), text, remedy)
     if unknown := [word for word in words if word not in _HEALTH_LEVELS]:
         affected = sorted(device_id for word in unknown for device_id in words[word])
         printed = " and ".join(f'"{word}"' for word in unknown)
-        text = (
-            f"could not see how {finding.devices_are(affected)}: "
-            f"npu-smi info reports {printed}, none of {', '.join(('OK', *_HEALTH_LEVELS))}"
-        )
+        text = f"could not see how {finding.devices_are(affected)}: "
+        text += f"npu-smi info reports {printed}, none of {', '.join(('OK', *_HEALTH_LEVELS))}"
         remedy = "Look at npu-smi info -t health"
         yield finding.warning("device-health-unknown", (node,), text, remedy)
 
@@ -57,10 +51,8 @@ def product_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
     for node, node_facts in derive.answered_nodes(cluster, facts):
         shown, stated = derive.product_of(node_facts), cluster.product
         if stated != "auto" and shown not in (None, stated):
-            text = (
-                f"the inventory states product {stated}, and the chips are called as those of"
-                f" {shown}: rank table and HCCL's variables are checked for {stated}"
-            )
+            text = f"the inventory states product {stated}, and the chips are called as those of"
+            text += f" {shown}: rank table and HCCL's variables are checked for {stated}"
             remedy = "Correct `product`, or leave it out"
             yield finding.warning("product-contradicts", (node.name,), text, remedy)
 
@@ -89,7 +81,7 @@ def device_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
         complete,
         has="devices ",
         # mx_rec takes the device ids of the first node for those of all
-        level="warning" if all_stated and not cluster.needs_equal_devices else "error",
+        level="warning" if all_stated and cluster.profile != "rec-sdk-tf" else "error",
         remedy="State `devices` so that every node uses the same ids in the same order",
     )
     yield from _chips(cluster, facts)
@@ -141,10 +133,8 @@ def _missing(node: Node, node_facts: NodeFacts, usual: Sequence[int]) -> finding
         if not missing:
             return
         id_ = "device-missing"
-        text = (
-            f"{finding.devices_are(missing)} missing from npu-smi info -m, which lists "
-            f"{listed or 'none'}. The inventory names {finding.numbers(ids)}"
-        )
+        text = f"{finding.devices_are(missing)} missing from npu-smi info -m, which lists "
+        text += f"{listed or 'none'}. The inventory names {finding.numbers(ids)}"
     elif not present:
         id_, text, remedy = "npus-none", "npu-smi info -m lists no NPU", DRIVER
     elif stated is None or stated == len(present):
@@ -155,10 +145,8 @@ def _missing(node: Node, node_facts: NodeFacts, usual: Sequence[int]) -> finding
     else:
         expected = usual if len(usual) == stated else range(stated)
         missing = [device_id for device_id in expected if device_id not in present]
-        text = (
-            f"{len(present)} of {stated} devices answer; {finding.devices_are(missing)} missing "
-            f"from npu-smi info -m. The inventory states {stated}"
-        )
+        text = f"{len(present)} of {stated} devices answer; {finding.devices_are(missing)} missing "
+        text += f"from npu-smi info -m. The inventory states {stated}"
     yield finding.error(id_, (node.name,), text, remedy)
 
 

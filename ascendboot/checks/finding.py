@@ -40,9 +40,8 @@ def in_order(findings: Findings) -> tuple[Finding, ...]:
         for key, nodes in merged.items()
     ]
     rules = list(dict.fromkeys(finding.id for finding in whole))
-    return tuple(
-        sorted(whole, key=lambda f: (_LEVELS.index(f.level), rules.index(f.id), len(f.nodes)))
-    )
+    whole.sort(key=lambda f: (_LEVELS.index(f.level), rules.index(f.id), len(f.nodes)))
+    return tuple(whole)
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

@@ -50,20 +50,16 @@ def elsewhere_findings(
             remedy = "Copy this folder's clusters/CLUSTER there if both are to be used"
             yield finding.warning("set-up-elsewhere", tuple(nodes), text, remedy)
         else:
-            remedy = (
-                "Copy clusters/CLUSTER from that folder into this one and run setup again; "
-                "only if that folder is not to be used any more, run adopt"
-            )
+            remedy = "Copy clusters/CLUSTER from that folder into this one and run setup again; "
+            remedy += "only if that folder is not to be used any more, run adopt"
             yield finding.error("set-up-elsewhere", tuple(nodes), text, remedy)
 
 
 def left_findings(left: Iterable[Node]) -> finding.Findings:
     """Nodes that were set up from here and are not in the inventory any more."""
     for node in left:
-        text = (
-            f"this node ({node.address}) left the inventory, but the cluster's sshd, its keys "
-            "and its login are still there, and the other nodes may still trust its keys"
-        )
+        text = f"this node ({node.address}) left the inventory, but the cluster's sshd, its keys "
+        text += "and its login are still there, and the other nodes may still trust its keys"
         remedy = f"Run remove {node.name}; if the server is gone for good, with --forget"
         yield finding.warning("node-left", (node.name,), text, remedy)
 
@@ -77,10 +73,8 @@ def job_findings(id_: str, jobs: Mapping[str, Collection[str]], why: str) -> fin
 
 def one_session(node: str) -> finding.Finding:
     """A node that opens one session per connection; a job has one for each of its logs and more."""
-    text = (
-        "could not open a second session on the connection: the system's sshd allows one "
-        "(MaxSessions 1), and every job needs more"
-    )
+    text = "could not open a second session on the connection: the system's sshd allows one "
+    text += "(MaxSessions 1), and every job needs more"
     remedy = "Set MaxSessions 10 in its sshd_config and reload it"
     return finding.error("one-session", (node,), text, remedy)
 
@@ -145,14 +139,10 @@ def device_node_findings(
     refused = [device_id for device_id in lacks if granted is not None and device_id not in granted]
     if refused:
         grants = finding.devices(granted) if granted else "no device"
-        text = (
-            f"{finding.devices_are(refused)} not granted to {place}: its {variable}={visible} "
-            f"grants {grants}"
-        )
-        remedy = (
-            f"Re-create it with {variable}={finding.numbers(sorted(used))}, or state "
-            "the granted ones under `devices`"
-        )
+        text = f"{finding.devices_are(refused)} not granted to {place}: its {variable}={visible} "
+        text += f"grants {grants}"
+        remedy = f"Re-create it with {variable}={finding.numbers(sorted(used))}, or state "
+        remedy += "the granted ones under `devices`"
         yield finding.error("device-not-granted", (node,), text, remedy)
     absent = [f"davinci{device_id}" for device_id in lacks if device_id not in refused]
     if used and not refused:  # else their reason is the same
@@ -187,26 +177,18 @@ def _confined(node: Node, given: NodeEnvironment, host: Confinement | None) -> f
     kind = given.label.split(":")[2] if given.label.count(":") > 1 else ""
     denials = host.denials if host else ()
     if host is not None and host.enforcing and kind in _CONFINED_TYPES:
-        text = (
-            f"SELinux is enforcing and confines the container {node.container} ({kind}): it may "
-            "refuse devices, and folders of the host that were mounted without :z"
-            f"{_last(denials, f'scontext={given.label}')}"
-        )
-        remedy = (
-            "Mount with :z, allow devices with setsebool container_use_devices on, or create "
-            "it again with --security-opt label=disable"
-        )
+        text = f"SELinux is enforcing and confines the container {node.container} ({kind}): it may "
+        text += "refuse devices, and folders of the host that were mounted without :z"
+        text += _last(denials, f"scontext={given.label}")
+        remedy = "Mount with :z, allow devices with setsebool container_use_devices on, or create "
+        remedy += "it again with --security-opt label=disable"
         yield finding.warning("selinux-confines", (node.name,), text, remedy)
     profile, _, mode = given.label.partition(" (")
     if mode == "enforce)" and (refused := _last(denials, f'profile="{profile}"')):
-        text = (
-            f"AppArmor has refused something to the profile {profile}, which the container "
-            f"{node.container} has{refused}"
-        )
-        remedy = (
-            "If ranks need it, re-create the container with --security-opt "
-            "apparmor=unconfined, or permit it in the profile"
-        )
+        text = f"AppArmor has refused something to the profile {profile}, which the container "
+        text += f"{node.container} has{refused}"
+        remedy = "If ranks need it, re-create the container with --security-opt "
+        remedy += "apparmor=unconfined, or permit it in the profile"
         yield finding.warning("apparmor-denies", (node.name,), text, remedy)
 
 
@@ -236,10 +218,8 @@ def host_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
         yield from finding.unanswered("python-missing", node, node_facts.python, remedy)
         yield from finding.unanswered("place-read-only", node, node_facts.place)
         if len(cluster.nodes) > 1 and (kind := value_of(node_facts.place)) in _SHARED:
-            text = (
-                f"the cluster's folder is on {kind}: if nodes share it, each of them overwrites "
-                "files of the others, such as env/node.env and RANK_AFTER_ACC"
-            )
+            text = f"the cluster's folder is on {kind}: if nodes share it, each of them overwrites "
+            text += "files of the others, such as env/node.env and RANK_AFTER_ACC"
             remedy = "Use root, or a user whose home is local to each node"
             yield finding.warning("base-shared", (node.name,), text, remedy)
         yield from finding.unanswered("disk-unknown", node, node_facts.disk)
@@ -278,10 +258,8 @@ def _sshd(cluster: Cluster, node: Node, node_facts: NodeFacts) -> finding.Findin
     if in_container:
         place = f" in the container {node.container}"
         remedy += ", in the image; or state `ssh: {via: engine}`"
-    text = (
-        f"the account {user}{place} is locked (its password in /etc/shadow begins with !): "
-        "the cluster's sshd would refuse every login"
-    )
+    text = f"the account {user}{place} is locked (its password in /etc/shadow begins with !): "
+    text += "the cluster's sshd would refuse every login"
     yield finding.error("account-locked", (node.name,), text, remedy)
 
 

@@ -167,10 +167,8 @@ def _chief(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
     ids = sorted(derive.logic_ids(cluster.primary, primary))
     npus = value_of(primary.npus)
     if npus is not None and npus.npus and cluster.chief_device not in ids:
-        text = (
-            f"no device of the job has the logic id {cluster.chief_device} that "
-            f"`resources.chief_device` states; they have {finding.numbers(ids) or 'none'}"
-        )
+        text = f"no device of the job has the logic id {cluster.chief_device} that "
+        text += f"`resources.chief_device` states; they have {finding.numbers(ids) or 'none'}"
         nodes = (cluster.primary_name,)
         yield finding.error("chief-device-missing", nodes, text, "State one of these")
 
@@ -195,10 +193,8 @@ def elastic_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
         if needs is None:
             continue
         free = {i: mb for i, mb in (seen or {}).items() if i in derive.device_ids(node, node_facts)}
-        text = (
-            f"elastic training in the process ({hccl.STRATEGIES}) takes up to {needs} MB more "
-            f"memory of each NPU ({hccl.BUFFSIZE} x 2 x 9)"
-        )
+        text = f"elastic training in the process ({hccl.STRATEGIES}) takes up to {needs} MB more "
+        text += f"memory of each NPU ({hccl.BUFFSIZE} x 2 x 9)"
         lacking = [device_id for device_id, mb in free.items() if mb < needs]
         if lacking:
             text += f"; {finding.devices(lacking)}: {min(free.values())} MB free at the least"
@@ -229,10 +225,8 @@ def _visible_devices(cluster: Cluster, node: Node, node_facts: NodeFacts) -> fin
         return
     ids = [int(word) for word in stated.split(",")]
     if ids[: len(used)] != list(used):
-        text = (
-            f"{_VISIBLE} shows {finding.numbers(ids)}, and the ranks of this node have the devices "
-            f"with the logic ids {finding.numbers(used)}"
-        )
+        text = f"{_VISIBLE} shows {finding.numbers(ids)}, and the ranks of this node have the "
+        text += f"devices with the logic ids {finding.numbers(used)}"
         remedy = "Leave it out, and state the ones to use as `devices`"
         yield finding.error("hccl-setting", (node.name,), text, remedy)
 

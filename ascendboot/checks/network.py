@@ -62,10 +62,8 @@ def port_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
 
 def link_down(node: str, ids: Sequence[int], level: finding.Level) -> finding.Finding:
     """The finding about devices without a link."""
-    remedy = (
-        f"Look at cable and switch port; hccn_tool -i {ids[0]} -link_stat -g shows since when; "
-        "or state the other devices under `devices`"
-    )
+    remedy = f"Look at cable and switch port; hccn_tool -i {ids[0]} -link_stat -g shows since "
+    remedy += "when; or state the other devices under `devices`"
     text = f"the link of {finding.devices(ids)} is down"
     return finding.Finding("link-down", level, (node,), text, remedy)
 
@@ -185,10 +183,8 @@ def tls_findings(
     odd = counts[True] <= counts[False]
     groups = finding.grouped((tuple(ids), name) for name, ids in by_state[odd].items())
     where = "; ".join(f"{fold(names)} {finding.devices(ids)}" for ids, names in groups.items())
-    text = (
-        f"the TLS switch of {where} is {'on' if odd else 'off'}, "
-        f"that of the {counts[not odd]} other devices {'off' if odd else 'on'}"
-    )
+    text = f"the TLS switch of {where} is {'on' if odd else 'off'}, "
+    text += f"that of the {counts[not odd]} other devices {'off' if odd else 'on'}"
     remedy = "Set it alike on all: hccn_tool -i ID -tls -s enable 0"
     yield finding.Finding("tls-differs", level, tuple(by_state[odd]), text, remedy)
 
@@ -238,13 +234,9 @@ def network_rules(cluster: Cluster, facts: FactsByNode) -> finding.Findings:
             yield from _interface(node, node_facts)
         if network := derive.network_of(node, node_facts):
             networks[node.name] = network
-    yield from finding.differences(
-        "networks-differ",
-        networks,
-        has="the cluster address in ",
-        level="info",
-        remedy="Make sure that they route to each other",
-    )
+    id_, has = "networks-differ", "the cluster address in "
+    remedy = "Make sure that they route to each other"
+    yield from finding.differences(id_, networks, has=has, level="info", remedy=remedy)
 
 
 def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
@@ -270,10 +262,8 @@ def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
         remedy = "Look at its cable and switch port"
         yield finding.warning("interface-down", (node.name,), f"{carries}, has no link", remedy)
     if node.interface is not None and node.interface not in {each.name for each in carriers}:
-        text = (
-            f"the inventory states interface {node.interface}, but {first.name} carries "
-            f"the cluster address {node.cluster_address}"
-        )
+        text = f"the inventory states interface {node.interface}, but {first.name} carries "
+        text += f"the cluster address {node.cluster_address}"
         remedy = "Correct `interface` or `cluster_address`"
         yield finding.error("interface-differs", (node.name,), text, remedy)
 

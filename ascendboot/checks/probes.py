@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
@@ -14,7 +14,6 @@ from ascendboot.facts.node_facts import FactsByNode, NodeFacts
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section
-from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Sections, Unanswered, attempt, value_of
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.model.cluster import Cluster, Node
@@ -87,7 +86,7 @@ def probes_of(
     nodes = [node for node in cluster.nodes if node.name in facts]
     found = {node.name: _devices(node, facts[node.name]) for node in nodes}
     devices = {name: of_node for name, of_node in found.items() if of_node}
-    tcp = _tcp_probes(cluster, nodes, facts, coverage, ssh_ports)
+    tcp = _tcp_probes(cluster, facts, coverage, ssh_ports)
     pods_known = all(d.super_pod is not None for of_node in devices.values() for d in of_node)
     return {
         node.name: NodeProbes(
@@ -180,13 +179,10 @@ def _pings(
 
 
 def _tcp_probes(
-    cluster: Cluster,
-    nodes: Sequence[Node],
-    facts: FactsByNode,
-    coverage: Coverage,
-    ssh_ports: Mapping[str, int],
+    cluster: Cluster, facts: FactsByNode, coverage: Coverage, ssh_ports: Mapping[str, int]
 ) -> list[TcpProbe]:
     """To and from the primary, and around a ring; or all pairs."""
+    nodes = [node for node in cluster.nodes if node.name in facts]
     ports = {node.name: tuple(_required_ports(cluster, facts, node)) for node in nodes}
     names = [node.name for node in nodes]
     ring = set(zip(names, (*names[1:], *names[:1]), strict=True))
@@ -225,7 +221,7 @@ class TcpResult(Value):
 class ProbeResults(Value):
     """The results of one node's probes; a probe that was not tried is in neither mapping."""
 
-    pings: Mapping[PingProbe, Answer[Ping]] = field(default_factory=dict)
+    pings: Mapping[PingProbe, Answer[hccn_tool.Ping]] = field(default_factory=dict)
     tcp: Mapping[TcpProbe, TcpResult] = field(default_factory=dict)
     trouble: Unanswered | None = None
     """Why no NPU of the node pinged."""
@@ -272,6 +268,6 @@ def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
     )
 
 
-def _ping(ping: PingProbe, section: Section) -> Ping:
+def _ping(ping: PingProbe, section: Section) -> hccn_tool.Ping:
     tool = f"hccn_tool -i {ping.source.device_id} -{ping.command} -g address {ping.target.address}"
     return hccn_tool.parse_ping(hccn_tool_output(section, tool), tool)

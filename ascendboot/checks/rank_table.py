@@ -17,21 +17,20 @@ from ascendboot.ranktable.convert import build, generation_for
 from ascendboot.ranktable.formats import FORMATS, generation_of, table_in
 from ascendboot.ranktable.formats.levels import LevelRank, device_places
 from ascendboot.ranktable.formats.parts import Member, MemberDevice, Table
-from ascendboot.ranktable.rules import CALLED, PRODUCTS, Problem, Product
 from ascendboot.ranktable.text import Source, from_text
 from ascendboot.ranktable.validate import validate_table
 
 
-def products(cluster: Cluster, facts: FactsByNode) -> dict[str, Product | None]:
+def products(cluster: Cluster, facts: FactsByNode) -> dict[str, rules.Product | None]:
     """The product of each node's NPUs: as stated, otherwise as their chips are called."""
-    words = {
-        node.name: derive.stated_or_seen_product(cluster, node_facts)
+    known: dict[str | None, rules.Product] = {product: product for product in rules.PRODUCTS}
+    return {
+        node.name: known.get(derive.stated_or_seen_product(cluster, node_facts))
         for node, node_facts in derive.answered_nodes(cluster, facts)
     }
-    return {name: next((p for p in PRODUCTS if p == word), None) for name, word in words.items()}
 
 
-def known_products(cluster: Cluster, facts: FactsByNode) -> list[Product]:
+def known_products(cluster: Cluster, facts: FactsByNode) -> list[rules.Product]:
     """The products of all nodes, each once."""
     return sorted({product for product in products(cluster, facts).values() if product})
 
@@ -102,16 +101,16 @@ def rank_table_text(cluster: Cluster, facts: FactsByNode) -> str:
 def rank_table_words(cluster: Cluster, facts: FactsByNode, text: str) -> str:
     """What reports say of the rank table that is written: its generation, and for whose HCCL."""
     known = known_products(cluster, facts)
-    readers = f", for {' and '.join(CALLED[product] for product in known)}" if known else ""
+    readers = f", for {' and '.join(rules.CALLED[product] for product in known)}" if known else ""
     own = "" if cluster.own_table is None else ", the inventory's own"
     generation = generation_of(table_in(from_text("", text)))
     return f"rank table: {FORMATS[generation].called}{readers}{own}"
 
 
-def _unmade(cluster: Cluster, facts: FactsByNode, known: Sequence[Product]) -> Findings:
+def _unmade(cluster: Cluster, facts: FactsByNode, known: Sequence[rules.Product]) -> Findings:
     if not any(set(known) <= set(generation.products) for generation in FORMATS.values()):
         nodes = tuple(node.name for node, _ in derive.answered_nodes(cluster, facts))
-        all_ = " and ".join(CALLED[product] for product in known)
+        all_ = " and ".join(rules.CALLED[product] for product in known)
         text = f"the NPUs are of {all_}, and no rank table is for all of them"
         yield error("products-differ", nodes, text, "Use nodes of one product in a cluster")
     elif known == ["a3"]:
@@ -127,10 +126,8 @@ def _own_table(own: OwnTable, cluster: Cluster, facts: FactsByNode) -> Findings:
     for name, product in of_nodes.items():
         readable = [each for each, known in FORMATS.items() if product in known.products]
         if product is not None and own.generation not in readable:
-            text = (
-                f"the NPUs are of {CALLED[product]}, whose HCCL reads rank tables of "
-                f"{' or '.join(readable)}, and this one is of {own.generation}"
-            )
+            text = f"the NPUs are of {rules.CALLED[product]}, whose HCCL reads rank tables of "
+            text += f"{' or '.join(readable)}, and this one is of {own.generation}"
             yield error("rank-table-generation", (name,), text, remedy)
     is_a3 = {*of_nodes.values()} - {None} == {"a3"}
     for name, pods in derive.pods_of(cluster, facts).items():
@@ -139,7 +136,7 @@ def _own_table(own: OwnTable, cluster: Cluster, facts: FactsByNode) -> Findings:
             yield warning("rank-table-without-pods", (name,), text, remedy)
 
 
-def _refused(cluster: Cluster, facts: FactsByNode, product: Product) -> Findings:
+def _refused(cluster: Cluster, facts: FactsByNode, product: rules.Product) -> Findings:
     """Problems that only this product's HCCL refuses, or that come from a 950's own files."""
     source = from_text("rank table", rank_table_text(cluster, facts))
     is_of_files = product == "a5" and cluster.own_table is None
@@ -155,7 +152,7 @@ def _refused(cluster: Cluster, facts: FactsByNode, product: Product) -> Findings
     yield from doubts.values()
 
 
-def _node(cluster: Cluster, facts: FactsByNode, source: Source, problem: Problem) -> Node:
+def _node(cluster: Cluster, facts: FactsByNode, source: Source, problem: rules.Problem) -> Node:
     """The node of the entry with the problem; the primary if there is no single one."""
     match problem.path, source.document:
         case ("server_list", int(index), *_), {"server_list": list(servers)}:

@@ -76,10 +76,9 @@ def read_job(path: Path) -> tuple[str, list[str], list[str]]:
     kind = f"{_API} Job"
     jobs = [p for p in places if f"{whole.text(*p, 'apiVersion')} {whole.text(*p, 'kind')}" == kind]
     if len(jobs) != 1 or not whole.each(*jobs[0], "spec", "tasks"):
-        raise UsageError(
-            f"{sheet.file}: could not be imported: it holds {len(jobs)} VolcanoJobs: give one with "
-            f"`apiVersion: {_API}`, `kind: Job` and spec.tasks"
-        )
+        remedy = f"give one with `apiVersion: {_API}`, `kind: Job` and spec.tasks"
+        why = f"it holds {len(jobs)} VolcanoJobs: {remedy}"
+        raise UsageError(f"{sheet.file}: could not be imported: {why}")
     job = _Document(sheet, jobs[0])
     values, words = _inventory(job)
     text = template("inventory.yaml.j2").render(values, train=shlex.join(words), file=sheet.file)
@@ -131,11 +130,9 @@ def _inventory(job: _Document) -> tuple[dict[str, Any], list[str]]:
         key: of if not isinstance(of, dict) else {n: v for n, v in of.items() if v}
         for key, of in keys.items()
     }
-    values: dict[str, Any] = {
-        "rest": {key: value for key, value in sections.items() if value},
-        "nodes": nodes,
-    }
-    values |= {"container": job.text(*container, "name", uses=True), "secrets": secrets}
+    rest = {key: value for key, value in sections.items() if value}
+    values: dict[str, Any] = {"rest": rest, "nodes": nodes, "secrets": secrets}
+    values |= {"container": job.text(*container, "name", uses=True)}
     values |= {"name": job.text("metadata", "name", uses=True) or "imported"}
     values |= {"image": job.text(*container, "image")}
     return values, ["train", script, *_supervision(job, tasks), *(["--", *args] if args else [])]
@@ -154,11 +151,8 @@ def _nodes(job: _Document, task: Location) -> tuple[str, int, int]:
     """The names of the pods of a task, as one range, their number, and the devices of each."""
     name, replicas = (job.text(*task, key, uses=True) for key in ("name", "replicas"))
     number = int(replicas) if re.fullmatch("[1-9][0-9]{0,5}", replicas) else 1
-    return (
-        f"{name or 'worker'}-{'0' if number == 1 else f'[0-{number - 1}]'}",
-        number,
-        _devices(job, task),
-    )
+    pods = f"{name or 'worker'}-{'0' if number == 1 else f'[0-{number - 1}]'}"
+    return pods, number, _devices(job, task)
 
 
 def _command(job: _Document, container: Location) -> tuple[list[str], list[str], list[str]]:

@@ -55,8 +55,7 @@ def export(path: Path, job: Job) -> tuple[str, list[str]]:
     cluster = replace(cluster, mpi_args=tuple(inventory.launcher.mpi_args))  # without a firewall's
     values, own_notes = _values(cluster, job)
     own_notes[", ".join(kept)] = f"the annotation {ANNOTATION} keeps this for import.volcano"
-    text = rendered("job.yaml.j2", values, cluster, job, kept)
-    return text, notes + noted(cluster, own_notes)
+    return rendered("job.yaml.j2", values, cluster, job, kept), notes + noted(cluster, own_notes)
 
 
 def accounted(
@@ -109,24 +108,23 @@ def _values(cluster: Cluster, job: Job) -> tuple[dict[str, object], dict[str, st
     product = f" {cluster.product}" if job.profile == "mindcluster" else ""
     known, name = facts()["clusters"].get(job.profile + product), job.name or label_of(cluster.name)
     mode, launcher, driver = cluster.resource_mode, launcher_of(cluster), facts()["driver"]
-    is_cabinet, has_region = job.profile == "cabinet", bool(job.region)
+    is_cabinet = job.profile == "cabinet"
     is_routed = is_cabinet and len(cluster.nodes) >= _ROUTED
     has_table = mode != "root-info" or is_cabinet
     counts = {node.device_count or len(node.devices) for node in cluster.nodes}
+    lacks_region = is_routed and not job.region
+    lacks_torchrun = is_cabinet and launcher != "torchrun"
+    differ = counts == {0} or len(counts) > 1
     is_here = names_file_here(job.script)
+    is_no_name = not _is_job_name(name, len(cluster.nodes))
     problems = {
         "product: is auto: state it; MindCluster's labels differ by product": known is None,
-        "--region: is missing: cabinet routing loads its script there": is_routed
-        and not has_region,
-        "launcher.kind: is not torchrun, which cabinet routing needs": is_cabinet
-        and launcher != "torchrun",
-        "devices: differ, or are not stated: state `defaults: {devices: 8}`": counts == {0}
-        or len(counts) > 1,
+        "--region: is missing: cabinet routing loads its script there": lacks_region,
+        "launcher.kind: is not torchrun, which cabinet routing needs": lacks_torchrun,
+        "devices: differ, or are not stated: state `defaults: {devices: 8}`": differ,
         f"{job.script}: is here, not in the pods: name it as seen from code.path": is_here,
         BAD_WORDS: has_bad_words(job.args),
-        f"name: {name} is too long, or not lower case, digits and -: choose another": not (
-            _is_job_name(name, len(cluster.nodes))
-        ),
+        f"name: {name} is too long, or not lower case, digits and -: choose another": is_no_name,
     }
     refuse(cluster, (text for text, is_so in problems.items() if is_so))
     container = label_of(cluster.primary.container or "worker")

@@ -22,8 +22,7 @@ class Variable(Value, forbid_unknown_fields=True):
 @cache
 def rec_sdk_tf() -> dict[str, Variable]:
     """The variables of the profile rec-sdk-tf by name, in the order of the reference page."""
-    listed = data_file("hccl/rec_sdk_tf.yaml", list[Variable])
-    return {variable.name: variable for variable in listed}
+    return {each.name: each for each in data_file("hccl/rec_sdk_tf.yaml", list[Variable])}
 
 
 def profile_env(profile: str) -> dict[str, str]:

@@ -61,11 +61,9 @@ class Whole(_Kind, tag="whole"):
 
     def takes(self, value: str) -> bool:
         """Whether the text is a number within the limits."""
-        return (
-            _WHOLE.fullmatch(value) is not None
-            and self.least <= int(value) <= self.most
-            and int(value) % self.multiple_of == 0
-        )
+        if not _WHOLE.fullmatch(value):
+            return False
+        return self.least <= int(value) <= self.most and int(value) % self.multiple_of == 0
 
     def why_not(self, value: str, product: str = "auto") -> str | None:
         """The limits; if the value is in bytes instead of MB, also the number of MB."""
@@ -178,12 +176,8 @@ class Items(_Kind, tag="items"):
     products: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The only products that read a key, by the inventory's words; a key left out: all."""
 
-    def takes(self, value: str) -> bool:
-        """By every item; HCCL would ignore some unknown and repeated ones silently."""
-        return self.why_not(value) is None
-
     def why_not(self, value: str, product: str = "auto") -> str | None:
-        """The first item that is wrong."""
+        """The first item that is wrong; HCCL would ignore some without a word."""
         if not self.groups or "=" not in value:
             return self._why_not_items(value, product)
         names = [group.partition("=")[0].strip() for group in value.split("/")]
@@ -230,8 +224,7 @@ class Variable(Value, kw_only=True, forbid_unknown_fields=True):
 @cache
 def variables() -> dict[str, Variable]:
     """All variables by name, in the order of the reference page."""
-    listed = data_file("hccl/variables.yaml", list[Variable])
-    return {variable.name: variable for variable in listed}
+    return {each.name: each for each in data_file("hccl/variables.yaml", list[Variable])}
 
 
 def why_not(name: str, value: str, product: str = "auto") -> str | None:
@@ -343,11 +336,8 @@ def _timeouts(env: Mapping[str, str]) -> Iterator[Conflict]:
     mode = env.get(_MODE, "")
     most = _LONGEST_S.get(mode)
     if most and step > most and execute in env:
-        yield Conflict(
-            (execute, _MODE),
-            f"{step} s is more than the {most} s that {_MODE} {mode} allows; write less, or "
-            "another mode",
-        )
+        why = f"{step} s is more than the {most} s that {_MODE} {mode} allows"
+        yield Conflict((execute, _MODE), f"{why}; write less, or another mode")
     # In AIV 0 means the most, not no limit.
     in_aiv = mode == "AIV" and (step == 0 or step >= _LONGEST_S[mode])
     if in_aiv:

@@ -106,8 +106,7 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     mode, kind = resource_mode(keys), keys.launcher.kind
     path, source = keys.code.path, keys.code.source
     if keys.resources.file is not None and mode != "rank-table":
-        words = f"{mode} has no use for a rank table; leave one of the two out"
-        yield ("resources", "file"), words
+        yield ("resources", "file"), f"{mode} has no use for a rank table; leave one of the two out"
     if source is not None and path is None:
         words = "code.path is missing: where the code belongs on the nodes; state it"
         yield ("code", "source"), words
@@ -117,10 +116,9 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     if keys.topology.shape == "pipeline" and (keys.parallel is None or keys.parallel.pp == 1):
         yield ("topology", "shape"), "parallel.pp is missing: the number of stages; state it"
     if mode == "no-rank-table" and keys.product in hccl.WITHOUT_CM:
-        words = (
-            f"no-rank-table does not exist on {hccl.WITHOUT_CM[keys.product]} servers (product: "
-            f"{keys.product}): HCCL reads CM_ variables on 910 and A2 only; write rank-table"
-        )
+        servers = f"{hccl.WITHOUT_CM[keys.product]} servers (product: {keys.product})"
+        words = "HCCL reads CM_ variables on 910 and A2 only; write rank-table"
+        words = f"no-rank-table does not exist on {servers}: {words}"
         yield ("resources", "mode"), words
     if _is_for_torch(keys):
         yield from _not_for_torch(keys, mode)
@@ -159,8 +157,7 @@ def _rank_keys(keys: InventoryKeys) -> list[str]:
 
 def _not_for_srun(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     if keys.launcher.mpi_args:
-        words = "words for mpirun, and `launcher.kind` is srun; remove them"
-        yield ("launcher", "mpi_args"), words
+        yield ("launcher", "mpi_args"), "words for mpirun, and `launcher.kind` is srun; remove them"
     if any(of.container for of in (keys.defaults, *keys.groups.values(), *keys.nodes.values())):
         words = "slurmd starts ranks on the servers, not in a `container`; leave one of the two out"
         yield ("launcher", "kind"), words
@@ -237,11 +234,9 @@ def _conflicts(keys: InventoryKeys, env: Mapping[str, str]) -> Iterator[hccl.Con
     for taken in hccl.hccl_ports(env):
         for what, port in ports.items():
             if port is not None and port in taken:
-                yield hccl.Conflict(
-                    ("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"),
-                    f"HCCL takes {taken.start}-{taken.stop - 1}, and {port} of them is {what}; "
-                    "move one of the two",
-                )
+                names = ("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT")
+                why = f"HCCL takes {taken.start}-{taken.stop - 1}, and {port} of them is {what}"
+                yield hccl.Conflict(names, f"{why}; move one of the two")
 
 
 def _sections_of(sheet: Sheet, keys: InventoryKeys) -> list[Section]:
@@ -250,9 +245,8 @@ def _sections_of(sheet: Sheet, keys: InventoryKeys) -> list[Section]:
 
 def _env_of(entry: Entry) -> list[Section]:
     """Where the variables of an entry and of its container are stated, highest priority first."""
-    stated: list[Section] = [
-        (layer.keys.env, layer.mark.at("env")) for layer in entry.layers if layer.keys.env
-    ]
+    layers = [layer for layer in entry.layers if layer.keys.env]
+    stated: list[Section] = [(layer.keys.env, layer.mark.at("env")) for layer in layers]
     if made := entry.created:
         stated.append((made.env, entry.mark_of("container").at("env")))
     return stated
@@ -297,10 +291,8 @@ def _report_handed_on(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry
     for name in LAUNCHER_NAMES:
         without = [n for entry in entries if name not in entry.env for n in entry.names]
         if name in primary.env and name not in shared and without:
-            text = (
-                f"horovodrun would hand the primary's value on to {fold(without)}: state one for "
-                "the others too, or a `launcher.kind` of mpirun or torchrun"
-            )
+            text = f"horovodrun would hand the primary's value on to {fold(without)}: state one "
+            text += "for the others too, or a `launcher.kind` of mpirun or torchrun"
             _report_first(sheet, _env_of(primary), (name,), text)
 
 
@@ -361,7 +353,7 @@ def _why_not_mca(following: list[str], seen: set[str]) -> str | None:
     seen.add(name)
     if name in _listed().parameters_set:
         return f"ascendboot or horovodrun sets {name}, and mpirun refuses it twice; remove it"
-    if reason := _why_not_parameter(name):
+    if reason := _reason(_listed().parameters, name):
         return f"{name}: {reason}"
     partner = name.replace("_exclude", "_include")
     if partner != name and partner in _listed().parameters_set:
@@ -403,12 +395,8 @@ def why_not_env(name: str) -> str | None:
         return "is not the name of an environment variable; use letters, digits and _"
     if reason := _reason(_listed().variables, name):
         return reason
-    return _why_not_parameter(name.removeprefix(_OF_MPI)) if name.startswith(_OF_MPI) else None
-
-
-def _why_not_parameter(name: str) -> str | None:
-    """Why a parameter of Open MPI cannot be set, wherever it stands; None when it can."""
-    return _reason(_listed().parameters, name)
+    parameter = name.removeprefix(_OF_MPI)
+    return None if parameter == name else _reason(_listed().parameters, parameter)
 
 
 def _reason(patterns: Collection[_Pattern], name: str) -> str | None:

@@ -53,7 +53,6 @@ def load(
     nodes = build_nodes(sheet, entries)
     nodes = nodes if sheet.problems else with_ports(sheet, entries, nodes)
     rules.report_node_settings(sheet, keys, entries)
-    _report_primary(sheet, keys, entries)
     standby = _standby(sheet, keys, entries)
     rules.report_parallel_sizes(sheet, keys, () if sheet.problems else nodes)
     nodes = _imported(sheet, keys, nodes)
@@ -145,16 +144,12 @@ def _report_missing(sheet: Sheet, keys: InventoryKeys) -> None:
         sheet.report(nodes, f"names no node; write for example `{_REQUIRED['nodes']}`")
 
 
-def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...]) -> None:
-    names = [name for entry in entries for name in entry.names]
-    all_understood = len(entries) == len(sheet.mark.at("nodes").keys)
-    if keys.primary and keys.primary not in names and all_understood:
-        sheet.report(sheet.mark.at("primary"), no_such("node", keys.primary, names, sheet))
-
-
 def _standby(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    """The nodes of `ssh.standby`; reports sets that have none, or others."""
+    """The nodes of `ssh.standby`; reports sets that have none, or others, and a wrong `primary`."""
     known = {name: entry.value("groups") or () for entry in entries for name in entry.names}
+    all_understood = len(entries) == len(sheet.mark.at("nodes").keys)
+    if keys.primary and keys.primary not in known and all_understood:
+        sheet.report(sheet.mark.at("primary"), no_such("node", keys.primary, known, sheet))
     groups = {g: [n for n, of in known.items() if g in of] for g in keys.groups}
     found: list[str] = []
     for index, text in enumerate(keys.ssh.standby):
@@ -162,7 +157,7 @@ def _standby(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...]) -> t
         try:
             found += among(text, [*known], groups)
         except ValueError as error:
-            if 0 < len(entries) == len(sheet.mark.at("nodes").keys):  # all were understood
+            if entries and all_understood:
                 sheet.report(mark, str(error))
     return tuple(dict.fromkeys(found))
 

@@ -122,23 +122,17 @@ def _wrong(value: Any, location: Location) -> str:  # noqa: ANN401 (whatever sto
 
 def _example(location: Location) -> str:
     """`write for example `port: 22``."""
-    example: object = None
-    named: Location = location
-    while named:
-        examples = shape_at(named).get("examples")
-        if isinstance(named[-1], str) and examples:
-            example = examples[0]
-            break
-        named = named[:-1]
-    text = _written(named[-1], json.dumps(example))
+    ways = (location[:end] for end in range(len(location), 0, -1))
+    keys = ((str(way[-1]), shape_at(way)) for way in ways if isinstance(way[-1], str))
+    key, shape = next((key, shape) for key, shape in keys if "examples" in shape)
+    text = _written(key, json.dumps(shape["examples"][0]))
     return f"write for example `{text[1:-1]}`"
 
 
 @cache
 def _written(key: str, value: str) -> str:
     """A key with this JSON value as YAML writes it; thousands of problems may show the same."""
-    document = {key: json.loads(value)}
-    return yaml.safe_dump(document, default_flow_style=True, width=1000).strip()
+    return yaml.safe_dump({key: json.loads(value)}, default_flow_style=True, width=1000).strip()
 
 
 def _existing(data: YamlValue, location: Location) -> Location:
@@ -154,11 +148,10 @@ def _existing(data: YamlValue, location: Location) -> Location:
 
 def _remove(sheet: Sheet, location: Location) -> None:
     """Remove a value; the positions of a list keep step with its values."""
-    if location:
-        *way, last = location
-        holder: Any = sheet.data
-        for step in way:
-            holder = holder[step]
-        del holder[last]
-        if isinstance(last, int):
-            del sheet.mark.at(*way).items[last]
+    *way, last = location
+    holder: Any = sheet.data
+    for step in way:
+        holder = holder[step]
+    del holder[last]
+    if isinstance(last, int):
+        del sheet.mark.at(*way).items[last]

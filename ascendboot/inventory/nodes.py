@@ -13,8 +13,7 @@ from ascendboot.inventory.messages import did_you_mean, no_such
 from ascendboot.inventory.schema import ContainerKeys, DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import SSH_PORT, Creation, Device, Node, SshAccess
-from ascendboot.model.names import expand, fold, path_here
-from ascendboot.model.topology import Leaf
+from ascendboot.model.names import counted, expand, fold, path_here
 from ascendboot.value import Value, replace
 
 _LAST_PORT = 65535
@@ -80,11 +79,9 @@ class Entry(Value):
         single = expand(text)
         if len(single) == len(self.names):
             return single
-        sheet.report(
-            mark,
-            f'"{text}" stands for {len(single)}, but {self.text} for {len(self.names)} '
-            f"node{'s' if len(self.names) > 1 else ''}; let both stand for equally many",
-        )
+        both = f'"{text}" stands for {len(single)}, but {self.text} for '
+        both += counted(len(self.names), "node")
+        sheet.report(mark, f"{both}; let both stand for equally many")
         return None
 
     def _layer(self, key: str) -> Layer | None:
@@ -155,10 +152,7 @@ Draft: TypeAlias = "tuple[Entry, Node]"
 
 
 def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
-    """The nodes in inventory order; reports contradictions.
-
-    They are complete only if nothing was reported.
-    """
+    """The nodes in inventory order; reports contradictions, and is complete only without any."""
     user = ""
     if any(entry.value("user") is None for entry in entries):
         try:
@@ -187,7 +181,9 @@ def _nodes(sheet: Sheet, entry: Entry, own_login_name: str) -> Iterator[Node]:
     if not entry.is_stated("server_id"):
         server_ids = cluster_addresses
     devices, count, made = _devices(sheet, entry), value("devices"), entry.created
-    identity = value("identity")
+    identity, leaf = value("identity"), value("leaf")
+    if isinstance(leaf, dict):
+        leaf = tuple(sorted((i, name) for ids, name in leaf.items() for i in values.ids_of(ids)))
     ssh = SshAccess(
         user=value("user") or own_login_name,
         port=value("port") or SSH_PORT,
@@ -210,7 +206,7 @@ def _nodes(sheet: Sheet, entry: Entry, own_login_name: str) -> Iterator[Node]:
             devices=devices[index] if devices else (),
             device_count=count if isinstance(count, int) else None,
             interface=value("interface"),
-            leaf=_leaf(value("leaf")),
+            leaf=leaf,
             groups=tuple(value("groups") or ()),
             env=entry.env,
         )
@@ -223,16 +219,11 @@ def _cluster_addresses(
     unfit = next((a for a in addresses if values.why_not_cluster_ip(a) is not None), None)
     if unfit is None:
         return addresses
-    why = (
-        f"{values.NO_IPV6}; state the IPv4"
-        if values.ip_of(unfit)
-        else "is a host name; state the IP"
-    )
-    sheet.report(
-        entry.mark,
-        f'cluster_address is missing: the address "{unfit}" {why} address at which the other '
-        "nodes reach this one",
-    )
+    why = "is a host name; state the IP"
+    if values.ip_of(unfit):
+        why = f"{values.NO_IPV6}; state the IPv4"
+    words = f'the address "{unfit}" {why} address at which the other nodes reach this one'
+    sheet.report(entry.mark, f"cluster_address is missing: {words}")
     return None
 
 
@@ -312,8 +303,7 @@ def _address(draft: Draft) -> Use | None:
 
 def _device_ips(drafts: Sequence[Draft]) -> Iterator[Use]:
     for entry, node in drafts:
-        marks = entry.mark_of("devices").items
-        for device, item in zip(node.devices, marks, strict=False):
+        for device, item in zip(node.devices, entry.mark_of("devices").items, strict=False):
             ip = device.device_ip
             if ip is not None:
                 holder = f"{node.name} device {device.device_id}"
@@ -375,9 +365,3 @@ def _through(sheet: Sheet, draft: Draft, other: Draft, mark: Mark) -> str | None
     host = f"[{node.address}]" if ":" in node.address else node.address
     user, port = entry.value("user"), entry.value("port")
     return f"{f'{user}@' if user else ''}{host}{f':{port}' if port else ''}"
-
-
-def _leaf(stated: str | dict[str, str] | None) -> Leaf | None:
-    if not isinstance(stated, dict):
-        return stated
-    return tuple(sorted((i, leaf) for ids, leaf in stated.items() for i in values.ids_of(ids)))

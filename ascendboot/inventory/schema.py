@@ -36,7 +36,6 @@ DeviceItem = Annotated[
     Kind("a device id or {device_id, device_ip}"),
 ]
 
-
 Devices = Annotated[
     Annotated[int, Field(ge=1), Tag(f"{TAG}count")]
     | Annotated[list[DeviceItem], Field(min_length=1), Tag(f"{TAG}list")],
@@ -178,19 +177,6 @@ class ParallelKeys(Keys):
     dp_min: values.Size = 1
 
 
-def _hccl_schema() -> dict[str, Any]:
-    """Each variable with its texts; what a value may be is in `variables.yaml`."""
-    return {
-        variable.name: {
-            "description": f"{variable.meaning}. Read by: {variable.product_names}.",
-            "examples": [variable.example],
-            "x-kind": variable.kind.words,
-            "x-default": variable.default or "none",
-        }
-        for variable in variables().values()
-    }
-
-
 class InventoryKeys(Keys):
     """A cluster of Ascend servers, as its operator wants it."""
 
@@ -262,10 +248,18 @@ class _WithoutNull(GenerateJsonSchema):
 def whole() -> Shape:
     """The schema of the whole file; `x-kind` and `x-default` are texts for messages and pages."""
     made = InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
-    made["properties"]["hccl"] |= {"properties": _hccl_schema(), "additionalProperties": False}
+    hccl = {  # what a value may be is in `variables.yaml`
+        variable.name: {
+            "description": f"{variable.meaning}. Read by: {variable.product_names}.",
+            "examples": [variable.example],
+            "x-kind": variable.kind.words,
+            "x-default": variable.default or "none",
+        }
+        for variable in variables().values()
+    }
+    made["properties"]["hccl"] |= {"properties": hccl, "additionalProperties": False}
     models = {**made["$defs"], InventoryKeys.__name__: made}
-    texts = data_file("inventory/keys.yaml", dict[str, Any])
-    for owner, keys in texts.items():
+    for owner, keys in data_file("inventory/keys.yaml", dict[str, Any]).items():
         for name, key in keys.items():
             shape = models[owner]["properties"][name]
             shape |= {"description": key["text"], "examples": [key["example"]]}

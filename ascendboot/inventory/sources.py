@@ -77,9 +77,8 @@ def hosts_of(words: Iterable[str], file: Path | None = None) -> tuple[list[Host]
 
     Words that are hosts of the file select these of it.
 
-    Raises:
-        UsageError: a word or line is not understood, or a host is named twice.
-        InventoryError: the file cannot be read.
+    UsageError: a word or line is not understood, or a host is named twice. InventoryError: the
+    file cannot be read.
     """
     found = [host for word in words for host in _hosts(word, word)]
     source = _Source()
@@ -101,9 +100,8 @@ def _hosts(word: str, where: str) -> Iterator[Host]:
     """The hosts of a word such as `root@atlas-[01-16]:2222`."""
     match = _HOST.fullmatch(word)
     if match is None:
-        raise UsageError(
-            f"{where}: {described(word)} is no host; write NAME, USER@NAME or USER@NAME:PORT"
-        )
+        words = f"{described(word)} is no host; write NAME, USER@NAME or USER@NAME:PORT"
+        raise UsageError(f"{where}: {words}")
     host, user, port = match["host"], match["user"], match["port"]
     more = {"user": user} if user else {}
     more |= {"port": int(port)} if port else {}
@@ -197,10 +195,9 @@ class _Source(Struct):
             elif not all("=" in each for each in more):
                 raise UsageError(f"{at}: {described(line)} is not understood; {_FORMS}")
             elif (host := _HOST.fullmatch(word)) and int(host["port"] or SSH_PORT) < SSH_PORT:
-                raise UsageError(
-                    f'{at}: "{word}": {host["port"]} slots, as in MPICH, or a port? write '
-                    f"{host['host']} slots={host['port']}, or ansible_port={host['port']}"
-                )
+                place, port = host["host"], host["port"]
+                remedy = f"write {place} slots={port}, or ansible_port={port}"
+                raise UsageError(f'{at}: "{word}": {port} slots, as in MPICH, or a port? {remedy}')
             else:
                 given = [each.partition("=") for each in more]
                 self.add(name, word, at, {key: (value, at) for key, _, value in given})
@@ -285,10 +282,8 @@ class _Source(Struct):
         try:
             sorter.prepare()
         except CycleError as error:
-            circle = " > ".join(error.args[1])
-            raise UsageError(
-                f"{self.file}: groups contain each other: {circle}; remove one"
-            ) from error
+            what = f"groups contain each other: {' > '.join(error.args[1])}; remove one"
+            raise UsageError(f"{self.file}: {what}") from error
         order: list[str] = []
         while level := sorted(sorter.get_ready()):  # as in Ansible: by depth, then by name
             order += level
@@ -311,13 +306,9 @@ class _Source(Struct):
             if given.get("ansible_connection", ("",))[0] == "local":
                 self.leave_out(where, host, "it is not reached by SSH; state its address")
                 continue
-            groups = tuple(
-                name
-                for name in inside
-                if name not in ("ungrouped", "primary")
-                and {*self.own} != self.hosts[name]
-                and values.is_match(values.NAME, name)
-            )
+            named = [name for name in inside if values.is_match(values.NAME, name)]
+            own_groups = [name for name in named if name not in ("ungrouped", "primary")]
+            groups = tuple(name for name in own_groups if {*self.own} != self.hosts[name])
             keys = {"address": host, **dict(self.keys(given))}
             found.append(Host(name=host, where=where, keys=keys, groups=groups))
         return found
@@ -338,8 +329,7 @@ class _Source(Struct):
             elif jump:
                 yield "jump", jump[1]
             elif is_secret_name(name):
-                is_sudo = _SUDO_PASSWORD.fullmatch(plain)
-                why = "`sudo: ask` prompts for it" if is_sudo else _LOGIN
+                why = "`sudo: ask` prompts for it" if _SUDO_PASSWORD.fullmatch(plain) else _LOGIN
                 self.leave_out(at, name, f"a secret; {why}")
             elif usual not in ("", value):
                 self.leave_out(at, name, "only sudo to root is known" if usual else _NO_KEY)

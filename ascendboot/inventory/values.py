@@ -153,10 +153,8 @@ def _without_password(value: object) -> object:
 
 def _outside_hccl(port: int) -> int:
     if port in HCCL_PORTS:
-        raise custom_error(
-            f"{port} lies in {HCCL_PORTS.start}-{HCCL_PORTS.stop - 1}, which HCCL takes for "
-            f"itself; write {CHIEF_PORT}"
-        )
+        where = f"{HCCL_PORTS.start}-{HCCL_PORTS.stop - 1}, which HCCL takes for itself"
+        raise custom_error(f"{port} lies in {where}; write {CHIEF_PORT}")
     return port
 
 
@@ -177,16 +175,13 @@ def _enough(text: str) -> str:
 def _resume_words(text: str) -> str:
     names = re.findall(r"\{([^{}]*)\}", text)
     if not names or not {"path", "step"}.issuperset(names):
-        raise custom_error(
-            f"{described(text)}: only {{path}} and {{step}} are filled in, and one of the two "
-            "must be there; write for example --load {path}"
-        )
+        why = "only {path} and {step} are filled in, and one of the two must be there"
+        raise custom_error(f"{described(text)}: {why}; write for example --load {{path}}")
     try:
         shlex.split(text)
     except ValueError as error:
-        raise custom_error(
-            f"{described(text)}: a quotation mark has no partner; close it"
-        ) from error
+        what = f"{described(text)}: a quotation mark has no partner; close it"
+        raise custom_error(what) from error
     return text
 
 
@@ -198,9 +193,8 @@ def _as_written(value: object) -> object:
 
 
 def _truth(value: object) -> object:
-    return (
-        {"true": True, "false": False}.get(value.text, value) if isinstance(value, Raw) else value
-    )
+    words = {"true": True, "false": False}
+    return words.get(value.text, value) if isinstance(value, Raw) else value
 
 
 def by_type(**tags: type) -> Discriminator:
@@ -276,8 +270,6 @@ Image = Annotated[
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$"),
     Kind("the name of an image, such as swr.example/rec-sdk:7.3.0"),
 ]
-
-
 Mount = Annotated[
     str,
     Field(pattern=r'^/[^\r\n\t:,"]*:/[^\r\n\t:,"]+(:ro)?$'),

@@ -126,11 +126,6 @@ class Mark(Struct):
                 break
         return mark
 
-    def of_key(self, key: str, line: int) -> Mark:
-        """A new mark for a key of this mapping."""
-        shown = key if key.isprintable() and key.strip() == key != "" else json.dumps(key)
-        return Mark(line, f"{self.path}.{shown}" if self.path else shown)
-
 
 WHOLE = 0
 """The line of a problem that concerns the whole file."""
@@ -148,8 +143,6 @@ class Problem(Value, order=True):
         """`file:line: key.path: what was seen; what to do`."""
         place = ":".join(str(p) for p in (file, self.line, self.column) if p)
         message = ": ".join(part for part in (place, self.path, self.text) if part)
-        if message.isprintable():
-            return message
         return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in message)
 
 
@@ -237,8 +230,7 @@ def read_text(path: Path, file: str) -> str:
         raise _refused(file, WHOLE, "is a folder; name the YAML file in it") from error
     except (OSError, ValueError) as error:
         why = ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
-        what = f"could not be read: {why}; name another file"
-        raise _refused(file, WHOLE, what) from error
+        raise _refused(file, WHOLE, f"could not be read: {why}; name another file") from error
     if len(content) > LIMIT:
         what = f"is larger than {LIMIT // 1024**2} MiB; write many nodes as one range"
         raise _refused(file, WHOLE, what)
@@ -330,7 +322,8 @@ class _Reader:
             if "\0" in key:
                 self.problems.append(Problem(line, mark.path, f"the key {described(key)} {_NUL}"))
                 continue
-            inner = mark.of_key(key, line)
+            shown = key if key.isprintable() and key.strip() == key != "" else json.dumps(key)
+            inner = Mark(line, f"{mark.path}.{shown}" if mark.path else shown)
             if key_node.tag == f"{_CORE}merge":
                 self._problem(inner, "merge keys are not supported; use `groups` or `defaults`")
                 continue

@@ -15,11 +15,10 @@ import yaml
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.lab import faults, host, links, records
 from ascendboot.lab import node as nodes
-from ascendboot.lab.faults import OF_A_CONTAINER, RESTART, Fault, Marks
-from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, did_you_mean, last_line
+from ascendboot.lab.faults import OF_A_CONTAINER, RESTART, Fault
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape, hosts_text, prefix_of
-from ascendboot.model.files import fingerprint
+from ascendboot.model.files import fingerprint, write_atomically
 from ascendboot.value import Value, as_json, replace
 
 CLUSTER = "lab"
@@ -95,18 +94,14 @@ class Lab:
         }
 
     def node(self, name: str) -> LabNode:
-        """The node called `name`.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """The node called `name`; UsageError if there is none."""
         for node in self.nodes:
             if node.name == name:
                 return node
-        hint = did_you_mean(name, [node.name for node in self.nodes])
+        hint = host.did_you_mean(name, [node.name for node in self.nodes])
         raise UsageError(f'lab: no node "{name}"; there are lab-1 to lab-{len(self.nodes)}{hint}')
 
-    def process(self, name: str) -> ProcessId | None:
+    def process(self, name: str) -> host.ProcessId | None:
         """PID 1 of a node, or None while the node is down."""
         return self._record.process(self.node(name).name)
 
@@ -121,9 +116,8 @@ class Lab:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a program in a node as root, without sshd, in a clean environment.
 
-        Raises:
-            NodeError: the node is down.
-            CommandError: no end within `timeout_s`, or with `check` an exit code other than 0.
+        NodeError: the node is down. CommandError: no end within `timeout_s`, or with `check` an
+        exit code other than 0.
         """
         target = self.node(node)
         process = self._record.process(node)
@@ -131,16 +125,14 @@ class Lab:
             raise NodeError(node, f"could not run {argv[0]}: the node is down; mend it or lab.up")
         done = nodes.execute(target, process, argv, stdin=input, timeout_s=timeout_s)
         if check and done.returncode:
-            why = f"it exited {done.returncode}: {last_line(done.stderr or done.stdout)}"
+            why = f"it exited {done.returncode}: {host.last_line(done.stderr or done.stdout)}"
             raise CommandError(node, f"could not run {argv[0]}: {why}")
         return done
 
     def enter(self, name: str, *, container: bool = False) -> None:
         """Replace this process by a shell in a node or in its container.
 
-        Raises:
-            UsageError: there is no such node.
-            NodeError: it is down, or has no container that runs.
+        UsageError: there is no such node. NodeError: it is down, or has no container that runs.
         """
         could_not = f"could not open a shell{' in its container' if container else ''}"
         process = self.process(name)
@@ -166,16 +158,13 @@ class Lab:
     def fault(self, node: str, kind: str, **options: int | None) -> Fault:
         """Start a fault with these fields; one that exists already stays.
 
-        Raises:
-            UsageError: there is no such node or fault.
-            LabError: this machine cannot do it; then nothing has changed.
+        UsageError: there is no such node or fault. LabError: this machine cannot do it; then
+        nothing has changed.
         """
         target = self.node(node)
         if kind in OF_A_CONTAINER and not self.shape.containers:
-            raise UsageError(
-                f"lab.fault: {kind} is a fault of a container, and this lab has none; run"
-                " lab.down, then lab.up --containers"
-            )
+            why = f"{kind} is a fault of a container, and this lab has none"
+            raise UsageError(f"lab.fault: {why}; run lab.down, then lab.up --containers")
         fault = Fault.requested(target, kind, **options)
         with records.locked():
             marks = faults.marks_of(self._record, target)
@@ -190,7 +179,7 @@ class Lab:
                 return fault
             try:
                 faults.apply(self._record, target, fault, begins=True)
-            except LabError:
+            except host.LabError:
                 marks.clear(fault)
                 raise
         return fault
@@ -198,37 +187,29 @@ class Lab:
     def undo(self, node: str, kind: str, *, device: int | None = None) -> Fault:
         """End a fault; without `device`, of all devices. It is no error if there is none.
 
-        Raises:
-            UsageError: there is no such node or fault, or it has no end.
-            NodeError: the node did not boot again.
+        UsageError: there is no such node or fault, or it has no end. NodeError: the node did not
+        boot again.
         """
         target = self.node(node)
         fault = Fault.requested(target, kind, device=device)
         if kind == RESTART:
-            raise UsageError(
-                f"lab.fault: {kind}: --undo: not possible: a restart has no end, the container"
-                " runs already; run setup, which starts the cluster's sshd in it again"
-            )
+            why = "a restart has no end, the container runs already; run setup, which starts the "
+            why += "cluster's sshd in it again"
+            raise UsageError(f"lab.fault: {kind}: --undo: not possible: {why}")
         with records.locked():
             marks = faults.marks_of(self._record, target)
-            before = marks.present()
-            self._keep_others(marks, fault)
+            before, whole = marks.present(), replace(fault, device=None)
+            of_all = next((f for f in before if f.mark == whole.mark), None)
+            if of_all is not None and fault.device is not None:  # it stays on the other devices
+                marks.clear(whole)
+                for number in range(self.shape.device_count):
+                    marks.add(replace(of_all, device=number))
             marks.clear(fault)
             if kind == "node-down":
                 self._power_on(target)
             elif marks.present() != before:
                 faults.apply(self._record, target, fault, begins=False)
         return fault
-
-    def _keep_others(self, marks: Marks, fault: Fault) -> None:
-        """Split a fault of all devices if it ends on one of them."""
-        whole = replace(fault, device=None)
-        same = next((f for f in marks.present() if f.mark == whole.mark), None)
-        if fault.device is None or same is None:
-            return
-        marks.clear(whole)
-        for number in range(self.shape.device_count):
-            marks.add(replace(same, device=number))
 
     def _power_on(self, node: LabNode) -> None:
         marks = faults.marks_of(self._record, node)
@@ -264,9 +245,8 @@ def up(
     `project` is the checkout that the nodes see; `owner` gets the files written in `directory`. If
     ranges of the shape are in use, the first shape of `instead` with free ranges replaces it.
 
-    Raises:
-        LabError: a program is missing, a range is in use, another shape runs, or a part failed.
-        NodeError: a node did not boot. Nothing of the lab or of new nodes remains after an error.
+    LabError: a program is missing, a range is in use, another shape runs, or a part failed.
+    NodeError: a node did not boot. Nothing of the lab or of new nodes remains after an error.
     """
     host.need_programs()
     if shape.containers:
@@ -287,7 +267,7 @@ def up(
             nodes.make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
             _build(record, surroundings)
         except BaseException:  # also Ctrl-C: nothing of the lab may be left
-            with suppress(LabError):
+            with suppress(host.LabError):
                 _take_down(shape.lab_id)
             raise
         record = replace(record, ready=True)
@@ -300,19 +280,15 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
     before = record.shape.node_count
     fits = [shape for shape in shapes if replace(shape, node_count=before) == record.shape]
     if not fits or fits[0].node_count < before:
-        raise LabError(
-            f"lab: could not bring up {shapes[0].described()}: a lab of {record.shape.described()}"
-            f" runs for {record.directory}, and only nodes can be added to it; run lab.down"
-            " first"
-        )
+        running = f"a lab of {record.shape.described()} runs for {record.directory}"
+        why = f"{running}, and only nodes can be added to it; run lab.down first"
+        raise host.LabError(f"lab: could not bring up {shapes[0].described()}: {why}")
     grown = replace(record, shape=fits[0])
     new = grown.shape.nodes[before:]
     down = [node.name for node in record.shape.nodes if new and not record.process(node.name)]
     if down:
-        raise LabError(
-            f"lab: could not add nodes: {down[0]} is down; run lab.fault {down[0]} node-down"
-            " --undo first"
-        )
+        why = f"{down[0]} is down; run lab.fault {down[0]} node-down --undo first"
+        raise host.LabError(f"lab: could not add nodes: {why}")
     if not new:
         _hand_over(record)
         return record
@@ -324,7 +300,7 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
         for node in record.shape.nodes:
             Lab(record).exec(node.name, ["tee", "-a", "/etc/hosts"], input=names.encode())
     except BaseException:
-        with suppress(LabError):
+        with suppress(host.LabError):
             _remove(grown, new)
             _hand_over(record)
         raise
@@ -333,11 +309,7 @@ def _grown(record: Record, shapes: Sequence[Shape], surroundings: nodes.Surround
 
 
 def down(lab_id: str) -> None:
-    """Remove a lab or what is left of it; it is no error if there is nothing.
-
-    Raises:
-        LabError: a part of it could not be removed.
-    """
+    """Remove a lab or what is left of it, if anything; LabError if a part could not be removed."""
     with records.locked():
         _take_down(lab_id)
 
@@ -350,9 +322,9 @@ def remains(lab_id: str) -> bool:
 def _free_one(shape: Shape, instead: Sequence[Shape], directory: Path) -> Shape:
     try:
         _refuse_what_is_used(shape, directory)
-    except RangeInUseError:
+    except host.RangeInUseError:
         for other in instead:
-            with suppress(RangeInUseError):
+            with suppress(host.RangeInUseError):
                 _refuse_what_is_used(other, directory)
                 return other
         raise
@@ -363,7 +335,7 @@ def _refuse_what_is_used(shape: Shape, directory: Path) -> None:
     labs = records.recorded()
     known = any(record.shape.lab_id == shape.lab_id for record in labs)
     if not known and links.existing(shape.prefix):
-        raise RangeInUseError(
+        raise host.RangeInUseError(
             f"lab: could not bring up {shape.described()}: {shape.prefix}* is there, and"
             f" {records.ROOT} has no record of its lab, which may run in another container or mount"
             " namespace; take other ranges with --network MANAGEMENT,NPU"
@@ -377,10 +349,8 @@ def _refuse_what_is_used(shape: Shape, directory: Path) -> None:
         if record.directory != directory and records.labs_collide(record.shape, shape)
     ]
     if problems:
-        raise RangeInUseError(
-            f"lab: could not bring up {shape.described()}: {'; '.join(problems)};"
-            " take other ranges with --network MANAGEMENT,NPU"
-        )
+        words = f"lab: could not bring up {shape.described()}: {'; '.join(problems)}"
+        raise host.RangeInUseError(f"{words}; take other ranges with --network MANAGEMENT,NPU")
 
 
 def _build(record: Record, surroundings: nodes.Surroundings, *, beside: int = 0) -> None:
@@ -409,23 +379,16 @@ def _hand_over(record: Record) -> None:
         _put(record, lab.known_hosts, known_hosts_text(shape, keys))
         _put(record, lab.inventory, inventory_text(shape, lab.identity, keys))
     except OSError as error:
-        raise LabError(
-            f"lab: could not write {lab.inventory.parent}: {error.strerror}:"
-            f" {error.filename}; make room for it or work in another directory"
-        ) from error
+        why = f"{error.strerror}: {error.filename}; make room for it or work in another directory"
+        raise host.LabError(f"lab: could not write {lab.inventory.parent}: {why}") from error
 
 
 def _put(record: Record, path: Path, text: str, *, mode: int = 0o644) -> None:
     for folder in reversed([p for p in path.parents if not p.exists()]):
         folder.mkdir(mode=0o755)
         os.chown(folder, record.uid, record.gid)
-    beside = path.with_name(f"{path.name}.new")
-    beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    beside.chmod(mode)
-    os.chown(beside, record.uid, record.gid)
-    beside.replace(path)
+    write_atomically(path, text.encode(), mode=mode)
+    os.chown(path, record.uid, record.gid, follow_symlinks=False)
 
 
 def _take_down(lab_id: str) -> None:

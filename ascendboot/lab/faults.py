@@ -56,11 +56,7 @@ class Fault(Value):
 
     @classmethod
     def requested(cls, node: LabNode, kind: str, **options: int | None) -> Fault:
-        """The fault that the operator requests; the options are the other fields.
-
-        Raises:
-            UsageError: there is no such fault, or not with these options.
-        """
+        """The fault that the operator requests; UsageError if there is none with these fields."""
         fault = cls(kind, **options)
         device, seconds = fault.device, fault.seconds
         if kind not in KINDS:
@@ -69,10 +65,8 @@ class Fault(Value):
         if device is not None and kind not in OF_A_DEVICE:
             raise UsageError(f"lab.fault: {kind} is a fault of a node; leave out --device")
         if device is not None and not 0 <= device < len(node.devices):
-            raise UsageError(
-                f"lab.fault: {node.name} has no device {device}; it has 0 to"
-                f" {len(node.devices) - 1}"
-            )
+            why = f"{node.name} has no device {device}; it has 0 to {len(node.devices) - 1}"
+            raise UsageError(f"lab.fault: {why}")
         if fault.times is not None and (kind not in ("busy", *COUNTED) or fault.times < 1):
             counted = f"refused calls of busy, or {', '.join(COUNTED)}"
             raise UsageError(f"lab.fault: --times counts, from 1, {counted}; no other fault")
@@ -128,10 +122,8 @@ class Marks(Value):
         """The current faults by kind and device, without a `busy` that is used up."""
         if not self.folder.is_dir():
             return []
-        found = (_read(path) for path in self.folder.iterdir())
-        return sorted(
-            (f for f in found if f), key=lambda f: (f.kind, -1 if f.device is None else f.device)
-        )
+        found = filter(None, map(_read, self.folder.iterdir()))
+        return sorted(found, key=lambda f: (f.kind, -1 if f.device is None else f.device))
 
     def of_kind(self, kind: str) -> Fault | None:
         """The fault of a whole node of this kind, or None."""
@@ -159,12 +151,7 @@ _TIMEOUT_S = 60.0
 
 
 def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
-    """Start or end a fault after its mark is written or removed.
-
-    Raises:
-        LabError: this failed.
-        NodeError: its sshd does not answer after the end.
-    """
+    """Start or end a fault whose mark changed; NodeError if its sshd is silent after the end."""
     runs = record.process(node.name) is not None
     if fault.kind == "link-down" and (begins or runs):
         for number in fault.devices(node):
@@ -240,21 +227,15 @@ def _empty_disk(record: Record, node: LabNode) -> None:
 
 
 def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:
-    """Run a script in the node unless it is down.
-
-    Raises:
-        LabError: it failed.
-    """
+    """Run a script in the node unless it is down; LabError if it failed."""
     process = record.process(node.name)
     if process is None:
         return
     argv = ["bash", "-c", script, "bash", *words]
     done = execute(node, process, argv, stdin=b"", timeout_s=_TIMEOUT_S)
     if done.returncode:
-        raise LabError(
-            f"{node.name}: could not change the fault: bash exited {done.returncode}:"
-            f" {last_line(done.stderr)}; try lab.status"
-        )
+        why = f"bash exited {done.returncode}: {last_line(done.stderr)}; try lab.status"
+        raise LabError(f"{node.name}: could not change the fault: {why}")
 
 
 def marks_of(record: Record, node: LabNode) -> Marks:

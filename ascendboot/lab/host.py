@@ -51,11 +51,7 @@ class ProcessId(Value):
 
 
 def kill_all(processes: Iterable[ProcessId], *, timeout_s: float = _KILL_TIMEOUT_S) -> None:
-    """Kill the processes and wait for their end.
-
-    Raises:
-        LabError: one does not end.
-    """
+    """Kill the processes and wait for their end; LabError if one does not end."""
     waiting = [process for process in processes if process.alive]
     for process in waiting:
         with suppress(ProcessLookupError):
@@ -63,10 +59,8 @@ def kill_all(processes: Iterable[ProcessId], *, timeout_s: float = _KILL_TIMEOUT
     deadline = time.monotonic() + timeout_s
     while left := [process for process in waiting if process.alive]:
         if time.monotonic() > deadline:
-            raise LabError(
-                f"lab: could not end process {left[0].pid}: it lives {timeout_s:g} s after"
-                " SIGKILL; run lab.down again"
-            )
+            why = f"it lives {timeout_s:g} s after SIGKILL; run lab.down again"
+            raise LabError(f"lab: could not end process {left[0].pid}: {why}")
         time.sleep(_POLL_S)
 
 
@@ -102,11 +96,7 @@ class RangeInUseError(LabError):
 
 
 def become_root() -> None:
-    """Return as root; as another user, run this command again behind sudo instead.
-
-    Raises:
-        LabError: sudo is not installed, or cannot request the password.
-    """
+    """Return as root; else run this command again behind sudo; LabError if that is impossible."""
     if os.geteuid() == 0:
         return
     could_not = "lab: could not become root: namespaces need it, and"
@@ -115,10 +105,8 @@ def become_root() -> None:
     sudo = ["sudo", "-n", "--"]
     if subprocess.run([*sudo, "true"], capture_output=True, check=False).returncode:
         if not sys.stdin.isatty():
-            raise LabError(
-                f"{could_not} sudo requires a password and there is no terminal to request it on;"
-                " run sudo -v first, or run it as root"
-            )
+            why = "sudo requires a password and there is no terminal to request it on"
+            raise LabError(f"{could_not} {why}; run sudo -v first, or run it as root")
         sudo = ["sudo", "--"]
     # -B: leaves no files of root in the user's checkout
     argv = [*sudo, sys.executable, "-B", *sys.orig_argv[1:]]
@@ -127,12 +115,9 @@ def become_root() -> None:
 
 def need_programs(search_path: str = SEARCH_PATH) -> None:
     """Raises LabError if a program is missing; names it and its Debian package."""
-    missing = missing_packages(_PACKAGES, search_path)
-    if missing:
-        raise LabError(
-            f"lab: could not start: {missing}."
-            " scripts/demo installs them without starting a service"
-        )
+    if missing := missing_packages(_PACKAGES, search_path):
+        remedy = "scripts/demo installs them without starting a service"
+        raise LabError(f"lab: could not start: {missing}. {remedy}")
 
 
 def missing_packages(packages: Mapping[str, Sequence[str]], search_path: str) -> str:
@@ -150,29 +135,32 @@ def missing_packages(packages: Mapping[str, Sequence[str]], search_path: str) ->
 
 
 def run(argv: Sequence[str], *, purpose: str, text: str = "") -> str:
-    """Run a program and return its output.
-
-    Raises:
-        LabError: it failed, or took longer than a minute.
-    """
+    """Run a program and return its output; LabError if it failed or took more than a minute."""
     try:
-        done = subprocess.run(
-            argv,
-            input=text,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment(),
-            timeout=_TIMEOUT_S,
-        )
+        done = call(argv, stdin=text.encode(), timeout_s=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         why = f"{argv[0]} did not end within {_TIMEOUT_S:g} s"
         raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}") from error
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        lines = (done.stderr or done.stdout).decode().strip().splitlines() or ["no message"]
         why = f"{argv[0]} exited {done.returncode}: {lines[0]}"
         raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}")
-    return done.stdout
+    return done.stdout.decode()
+
+
+def call(
+    argv: Sequence[str], *, stdin: bytes, timeout_s: float, cwd: str | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program and return how it ended; TimeoutExpired if it did not."""
+    return subprocess.run(
+        argv,
+        input=stdin,
+        capture_output=True,
+        check=False,
+        cwd=cwd,
+        env=environment(),
+        timeout=timeout_s,
+    )
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -28,10 +27,8 @@ _POLL_S = 0.05
 def build(shape: Shape, *, beside: int = 0) -> None:
     """Make both networks: every namespace, bridge, cable and address.
 
-    With `beside`, only those of later nodes: the switches and that many nodes exist.
-
-    Raises:
-        LabError: the kernel refused a part; what was made so far stays.
+    With `beside`, only those of later nodes: the switches and that many nodes exist. LabError: the
+    kernel refused a part; what was made so far stays.
     """
     management = [*_BRIDGE, *_cable_lines("operator", shape.prefix, str(os.getpid()))]
     # The NPU switch has an address of its own, which answers netdetect.
@@ -44,7 +41,7 @@ def build(shape: Shape, *, beside: int = 0) -> None:
         ends[node.namespace] = _end_lines("eth0", f"{node.address}/{shape.management.prefixlen}")
         for device in node.devices:
             namespace, end = shape.device_namespace(node, device), f"eth{device.device_id}"
-            npu += _cable_lines(_port(node, device.device_id), end, namespace)
+            npu += _cable_lines(f"{_node_port(node)}d{device.device_id}", end, namespace)
             ends[namespace] = _end_lines(end, f"{device.device_ip}/{shape.npu.prefixlen}")
     inside = {shape.management_switch: management, shape.npu_switch: npu, **ends}
     add = [f"netns add {namespace}" for namespace in (ends if beside else inside)]
@@ -81,22 +78,17 @@ def set_link(shape: Shape, node: LabNode, device_id: int, *, up: bool) -> None:
 def wait_for_links(shape: Shape, node: LabNode, *, links_down: Iterable[int] = ()) -> None:
     """Wait until all links of the node but `links_down` work, on both ends of the cable.
 
-    The kernel takes up to a second to report a cable to its bridge.
-
-    Raises:
-        LabError: a link did not come up in time.
+    The kernel takes up to a second to report a cable to its bridge. LabError: it took too long.
     """
     wanted = {device.device_id for device in node.devices} - set(links_down)
     deadline = time.monotonic() + _LINK_TIMEOUT_S
     while time.monotonic() < deadline:
         switch, up = _inside(shape.npu_switch, ["link show"]), links_up(shape, node)
-        if all(up[number] and _is_up(_port(node, number), switch) for number in wanted):
+        if all(up[id_] and _is_up(f"{_node_port(node)}d{id_}", switch) for id_ in wanted):
             return
         time.sleep(_POLL_S)
-    raise host.LabError(
-        f"{node.name}: could not bring up its NPU links: no carrier within {_LINK_TIMEOUT_S:g} s;"
-        " try lab.down, then lab.up"
-    )
+    why = f"no carrier within {_LINK_TIMEOUT_S:g} s; try lab.down, then lab.up"
+    raise host.LabError(f"{node.name}: could not bring up its NPU links: {why}")
 
 
 def links_up(shape: Shape, node: LabNode) -> dict[int, bool]:
@@ -115,7 +107,6 @@ def take_down(prefix: str) -> None:
     names = existing(prefix)
     if prefix in names:
         host.run(["ip", "link", "del", prefix], purpose=f"remove the interface {prefix}")
-        names.remove(prefix)
     remove(names)
 
 
@@ -138,7 +129,7 @@ def existing(prefix: str) -> list[str]:
 
 
 def _node_port(node: LabNode) -> str:
-    """The port of the management switch in which a node's cable is plugged."""
+    """The port of the management switch for a node's cable; `dN` follows for that of its NPU N."""
     return f"n{node.number}"
 
 
@@ -168,10 +159,6 @@ def _is_up(interface: str, listing: str) -> bool:
     return any(" state UP " in line for line in lines)
 
 
-def _port(node: LabNode, device_id: int) -> str:
-    return f"{_node_port(node)}d{device_id}"
-
-
 def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
@@ -180,11 +167,7 @@ _START_TIMEOUT_S = 20.0
 
 
 def delay(record: Record, node: LabNode, milliseconds: int) -> None:
-    """Delay the link (0: not at all) with a relay in the node's cable.
-
-    Raises:
-        LabError: the kernel has no TUN/TAP.
-    """
+    """Delay the link (0: not at all) with a relay in its cable; LabError without TUN/TAP."""
     note, switch = _note(record, node), record.shape.management_switch
     port, bridge = _node_port(node), f"{_node_port(node)}w"
     if note.exists():
@@ -222,20 +205,11 @@ def _start_wire(
         *(sys.executable, "-B", "-m", "ascendboot.lab.relay", near, far, str(milliseconds)),
     ]
     # It closes its output once it runs; then this call returns.
-    done = subprocess.run(
-        argv,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        env=host.environment(),
-        timeout=_START_TIMEOUT_S,
-    )
+    done = host.call(argv, stdin=b"", timeout_s=_START_TIMEOUT_S)
     process = host.ProcessId.parsed(done.stdout.decode())
     if process is None:
-        raise host.LabError(
-            f"{node.name}: could not delay its link: {host.last_line(done.stderr)}; the kernel"
-            " needs TUN/TAP (modprobe tun)"
-        )
+        why = f"{host.last_line(done.stderr)}; the kernel needs TUN/TAP (modprobe tun)"
+        raise host.LabError(f"{node.name}: could not delay its link: {why}")
     return process
 
 

@@ -56,12 +56,9 @@ _LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 20000), "nproc": (resource.RLIMIT_
 
 def need_containers(mount_table: str, search_path: str = host.SEARCH_PATH) -> None:
     """Raises LabError if containers cannot run in nodes; `mount_table` is /proc/self/mounts."""
-    reason = hindrance(mount_table, search_path)
-    if reason:
-        raise host.LabError(
-            f"lab.up: --containers: could not start: {reason}; run lab.up --no-containers,"
-            " where ranks run on the servers themselves"
-        )
+    if reason := hindrance(mount_table, search_path):
+        remedy = "run lab.up --no-containers, where ranks run on the servers themselves"
+        raise host.LabError(f"lab.up: --containers: could not start: {reason}; {remedy}")
 
 
 def hindrance(mount_table: str, search_path: str = host.SEARCH_PATH) -> str | None:
@@ -166,11 +163,7 @@ def wait_until_up(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> host.ProcessId:
-    """The node's PID 1, once the node is complete and, with `ssh`, its sshd answers.
-
-    Raises:
-        NodeError: it ended while booting, or was not up in time.
-    """
+    """The node's PID 1, once it is complete and, with `ssh`, its sshd answers; else NodeError."""
     deadline = clock() + _BOOT_TIMEOUT_S
     while clock() < deadline:
         process = record.process(node.name)
@@ -209,25 +202,12 @@ def entry(process: host.ProcessId, argv: Sequence[str]) -> list[str]:
 def execute(
     node: LabNode, process: host.ProcessId, argv: Sequence[str], *, stdin: bytes, timeout_s: float
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program inside the node; any exit code is returned.
-
-    Raises:
-        CommandError: it did not end within `timeout_s`.
-    """
+    """Run a program inside the node, with any exit code; CommandError after `timeout_s`."""
     try:
-        return subprocess.run(
-            entry(process, argv),
-            input=stdin,
-            capture_output=True,
-            check=False,
-            cwd="/",
-            env=host.environment(),
-            timeout=timeout_s,
-        )
+        return host.call(entry(process, argv), stdin=stdin, timeout_s=timeout_s, cwd="/")
     except subprocess.TimeoutExpired as error:
-        raise CommandError(
-            node.name, f"could not run {argv[0]}: no end within {timeout_s:g} s"
-        ) from error
+        why = f"could not run {argv[0]}: no end within {timeout_s:g} s"
+        raise CommandError(node.name, why) from error
 
 
 def mount_disk(record: Record, node: LabNode) -> None:
@@ -304,11 +284,7 @@ class Surroundings(Value):
 def stage(
     disk: Path, shape: Shape, node: LabNode, *, operator_key: str, surroundings: Surroundings
 ) -> None:
-    """Put onto the empty `disk` everything that `boot.sh` and the node need.
-
-    Raises:
-        LabError: a host key could not be made.
-    """
+    """Put onto the empty `disk` what `boot.sh` and the node need; LabError without host keys."""
     files = disk / "files"
     for path, text in _texts(shape, node).items():
         host.put(files / path, text)
@@ -334,7 +310,16 @@ def stage(
         host.directory(disk / "lab" / name)
     if shape.containers:
         _stage_container(disk, node, surroundings)
-    host.put(disk / "boot.conf", _boot_conf(shape, node, surroundings))
+    arrays: dict[str, Iterable[object]] = {
+        "overlays": separate_file_systems(_MOUNTS.read_text()),
+        "binds": surroundings.binds(),
+        "masks": surroundings.masks(),
+        "npus": (NAMESPACES / shape.device_namespace(node, device) for device in node.devices),
+    }
+    lines = (f"{name}=({shlex.join(map(str, values))})\n" for name, values in arrays.items())
+    container = NAME if shape.containers else ""
+    head = f"name={node.name}\ndisk_options={DISK_OPTIONS}\ncontainer={container}\n"
+    host.put(disk / "boot.conf", head + "".join(lines))
 
 
 def host_keys(disk: Path) -> tuple[str, ...]:
@@ -413,16 +398,3 @@ def _stage_container(disk: Path, node: LabNode, surroundings: Surroundings) -> N
 def _home_texts() -> dict[str, str]:
     stock = {f".{name}": _STOCK_HOME / f"dot.{name}" for name in ("bashrc", "profile")}
     return {name: path.read_text() if path.is_file() else "" for name, path in stock.items()}
-
-
-def _boot_conf(shape: Shape, node: LabNode, surroundings: Surroundings) -> str:
-    arrays: dict[str, Iterable[object]] = {
-        "overlays": separate_file_systems(_MOUNTS.read_text()),
-        "binds": surroundings.binds(),
-        "masks": surroundings.masks(),
-        "npus": (NAMESPACES / shape.device_namespace(node, device) for device in node.devices),
-    }
-    lines = (f"{name}=({shlex.join(map(str, values))})\n" for name, values in arrays.items())
-    container = NAME if shape.containers else ""
-    head = f"name={node.name}\ndisk_options={DISK_OPTIONS}\ncontainer={container}\n"
-    return head + "".join(lines)

@@ -83,11 +83,7 @@ def locked(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock of all labs on this machine; wait `patience_s` for it.
-
-    Raises:
-        LabError: another command holds it too long.
-    """
+    """Hold the lock of all labs on this machine; LabError if it is not free in `patience_s`."""
     ROOT.mkdir(mode=0o700, exist_ok=True)
     lock, deadline = ROOT / "lock", clock() + patience_s
     while True:

@@ -14,6 +14,7 @@ import struct
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 
 from ascendboot.lab.host import ProcessId
 
@@ -47,25 +48,17 @@ def carry(first: int, second: int, delay_s: float) -> None:
             waiting.extend((due, far_end[near], frame) for frame in _frames(near))
         while waiting and waiting[0][0] <= time.monotonic():
             _, end, frame = waiting.popleft()
-            _send(end, frame)
+            # If the interface is down, or its queue full: a real wire loses the frame, too.
+            with suppress(OSError):
+                os.write(end, frame)
 
 
 def _frames(tap: int) -> list[bytes]:
     frames: list[bytes] = []
-    try:
+    with suppress(BlockingIOError):
         while len(frames) < _AT_ONCE:
             frames.append(os.read(tap, _FRAME))
-    except BlockingIOError:
-        pass
     return frames
-
-
-def _send(tap: int, frame: bytes) -> None:
-    try:
-        os.write(tap, frame)
-    except OSError:
-        # The interface is down, or its queue is full: a real wire loses the frame, too.
-        return
 
 
 def _tap(name: str) -> int:

@@ -144,11 +144,7 @@ class Shape(Value):
         containers: bool = False,
         product: str = "a2",
     ) -> Shape:
-        """The shape that the operator requests.
-
-        Raises:
-            UsageError: a number or a network is not possible.
-        """
+        """The shape that the operator requests; UsageError if it is not possible."""
         counts = (("--nodes", nodes, _MOST_NODES), ("--devices", devices, _MOST_DEVICES))
         for option, value, most in counts:
             if not 1 <= value <= most:
@@ -238,9 +234,8 @@ class Shape(Value):
 def lab_called(word: str) -> str:
     """Check the id of a lab that the operator wrote, because it names a folder."""
     if not _ID.fullmatch(word):
-        raise UsageError(
-            f'--lab: "{word}" is not the id of a lab, such as c6120000; lab.status lists them'
-        )
+        what = f'"{word}" is not the id of a lab, such as c6120000; lab.status lists them'
+        raise UsageError(f"--lab: {what}")
     return word
 
 
@@ -252,10 +247,8 @@ def prefix_of(lab_id: str) -> str:
 def _networks(text: str) -> tuple[IPv4Network, IPv4Network]:
     words = text.split(",")
     if len(words) != 2:  # noqa: PLR2004 - management and NPU
-        raise UsageError(
-            f'--network: "{text}" is not two networks; state MANAGEMENT,NPU, for example'
-            f" {DEFAULT_NETWORKS}"
-        )
+        remedy = f"state MANAGEMENT,NPU, for example {DEFAULT_NETWORKS}"
+        raise UsageError(f'--network: "{text}" is not two networks; {remedy}')
     management, npu = (_network(word.strip()) for word in words)
     if management.overlaps(npu):
         raise UsageError(f"--network: {management} and {npu} overlap; state two separate networks")
@@ -268,16 +261,13 @@ def _network(word: str) -> IPv4Network:
     except ValueError as error:
         raise UsageError(f'--network: "{word}" is not an IPv4 network: {error}') from error
     if not network.is_private or network.is_loopback or network.is_link_local:
-        raise UsageError(
-            f"--network: {network} belongs to others; a lab takes private networks only,"
-            " for example from 198.18.0.0/15 or 10.0.0.0/8"
-        )
+        what = "a lab takes private networks only, for example from 198.18.0.0/15 or 10.0.0.0/8"
+        raise UsageError(f"--network: {network} belongs to others; {what}")
     return network
 
 
 def _check_room(what: str, network: IPv4Network, last: IPv4Address, ours: IPv4Address) -> None:
     if last >= ours:
-        raise UsageError(
-            f"--network: {network} is too small: the last {what} address would be {last};"
-            " state a larger network, fewer --nodes or fewer --devices"
-        )
+        why = f"{network} is too small: the last {what} address would be {last}"
+        remedy = "state a larger network, fewer --nodes or fewer --devices"
+        raise UsageError(f"--network: {why}; {remedy}")

@@ -258,11 +258,6 @@ class Cluster(Value, kw_only=True, dict=True):
         return None if self.code_source == PRIMARY else self.code_source
 
     @property
-    def needs_equal_devices(self) -> bool:
-        """Whether every node must use the same device ids in the same order (mx_rec)."""
-        return self.profile == "rec-sdk-tf"
-
-    @property
     def has_logins(self) -> bool:
         """Whether nodes must log in to each other: one server alone needs no SSH of its own."""
         return len(self.nodes) > 1
@@ -374,11 +369,9 @@ class Cluster(Value, kw_only=True, dict=True):
         if self.follows_leaves:
             return f"rank order by leaf switches: {best.words}"
         by = "topology.order" if self.own_table is None else "resources.file"
-        cheaper = (
-            f"; by leaf switches it would be {topology.shown(best.after)}"
-            if best.after < best.before
-            else ""
-        )
+        cheaper = ""
+        if best.after < best.before:
+            cheaper = f"; by leaf switches it would be {topology.shown(best.after)}"
         return f"rank order by {by}: {best.shape} cost {topology.shown(best.before)}{cheaper}"
 
     def serves_from_host(self, node: Node) -> bool:

@@ -293,7 +293,11 @@ def write_atomically(
         Path(beside).unlink(missing_ok=True)
         raise
     if synced:
-        _sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 @contextmanager
@@ -310,14 +314,6 @@ def held(path: Path, holder: str) -> Iterator[str | None]:
             lock.truncate(0)
             os.write(lock.fileno(), holder.encode(errors="backslashreplace"))
         yield None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

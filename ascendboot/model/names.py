@@ -94,10 +94,8 @@ def _numbers(inner: str) -> list[str]:
         # Slurm writes [01-102] for 01 to 102.
         if (is_padded[1] and len(first) != len(last)) or (is_padded[0] and len(first) > len(last)):
             width = max(len(first), len(last))
-            raise ValueError(
-                f"[{first}-{last}] has numbers of different width; write "
-                f"[{start:0{width}}-{end:0{width}}] or [{start}-{end}]"
-            )
+            remedy = f"write [{start:0{width}}-{end:0{width}}] or [{start}-{end}]"
+            raise ValueError(f"[{first}-{last}] has numbers of different width; {remedy}")
         every = range(start, end + 1, int(match[3] or 1))
         if len(numbers) + (end - start) // every.step >= MOST:
             raise ValueError(_TOO_MANY)

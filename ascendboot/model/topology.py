@@ -93,12 +93,19 @@ def order_nodes(
     before = cost_of(names, leaves, shape)
     if len(groups) < 2 or before == 0:  # noqa: PLR2004 - with one group there is nothing to order
         return RankOrder(names, before, before, before, shape)
-    keys = sorted(groups)
-    places = {name: place for place, name in enumerate(names)}
-    starts = [Counter(places[name] - i for i, name in enumerate(groups[key])) for key in keys]
-    tour, bound = _tour(keys, keys.index(leaves[names[0]]), starts, closed=shape == "ring")
-    if shape == "ring" and len(keys) <= MOST_EXACT:
-        tour = _direction(tour, [len(groups[key]) for key in keys], _hops(keys))
+    # By the triangle inequality a best order has all nodes of a signature together.
+    keys, closed = sorted(groups), shape == "ring"
+    hops, first = _hops(keys), keys.index(leaves[names[0]])
+    if len(keys) > MOST_EXACT:
+        bound = _bound(hops, closed=closed)
+        tour = _searched(hops, first, bound, closed=closed)
+    else:
+        places = {name: place for place, name in enumerate(names)}
+        starts = [Counter(places[name] - i for i, name in enumerate(groups[key])) for key in keys]
+        tour = _exact(hops, first, starts, closed=closed)
+        bound = _length(tour, hops, closed=closed)
+        if closed:
+            tour = _direction(tour, [len(groups[key]) for key in keys], hops)
     nodes = tuple(name for index in tour for name in groups[keys[index]])
     after = cost_of(nodes, leaves, shape)
     if after >= before:
@@ -248,25 +255,6 @@ def _doubling_bound(sizes: Sequence[int]) -> float:
     return cost
 
 
-def _tour(
-    keys: Sequence[Signature], first: int, starts: Sequence[Counter[int]], *, closed: bool
-) -> tuple[list[int], int]:
-    """The signatures in their best order from `first`, and a lower bound of its cost.
-
-    By the triangle inequality a best order exists that has all nodes of a signature together.
-    `starts`: by signature, how many of its nodes keep their number if its block starts there.
-    """
-    hops = _hops(keys)
-    if len(keys) > MOST_EXACT:
-        bound = _bound(hops, closed=closed)
-        tour = _searched(hops, first, bound, closed=closed)
-    else:
-        tour = _exact(hops, first, starts, closed=closed)
-        bound = _length(tour, hops, closed=closed)
-    start = tour.index(first)
-    return tour[start:] + tour[:start], bound
-
-
 def _hops(keys: Sequence[Signature]) -> Hops:
     rails = list(zip(*keys, strict=True))
     hops = [[len(rails)] * len(keys) for _ in keys]
@@ -286,7 +274,11 @@ def _length(tour: Sequence[int], hops: Hops, *, closed: bool) -> int:
 
 
 def _exact(hops: Hops, first: int, starts: Sequence[Counter[int]], *, closed: bool) -> list[int]:
-    """The shortest tour or path from `first` (Held and Karp 1962); of equal ones see `starts`."""
+    """The shortest tour or path from `first` (Held and Karp 1962).
+
+    Of equal ones that in which most nodes keep their number. `starts`: by signature, how many of
+    its nodes keep it if its block starts there.
+    """
     others = [i for i in range(len(hops)) if i != first]
     sizes = [count.total() for count in starts]
     hops = [[distance * (sum(sizes) + 1) for distance in row] for row in hops]
@@ -311,7 +303,7 @@ def _exact(hops: Hops, first: int, starts: Sequence[Counter[int]], *, closed: bo
 
 
 def _searched(hops: Hops, first: int, bound: int, *, closed: bool) -> list[int]:
-    """The best of several nearest-neighbour tours, each improved until no exchange helps."""
+    """The best of several nearest-neighbour tours, each improved, turned to begin with `first`."""
     count = len(hops)
     most = max(1, min(_MOST_STARTS, count, _STEPS // (10 * count**2)))
     starts = [first, *(i for i in range(count) if i != first)][:most] if closed else [first]
@@ -322,7 +314,8 @@ def _searched(hops: Hops, first: int, bound: int, *, closed: bool) -> list[int]:
             best = tour
         if _length(best, hops, closed=closed) <= bound:
             break
-    return best
+    turn = best.index(first)
+    return best[turn:] + best[:turn]
 
 
 def _nearest(hops: Hops, start: int) -> list[int]:

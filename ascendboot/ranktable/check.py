@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import text
@@ -14,6 +14,10 @@ from ascendboot.ranktable.formats.levels import LevelRank, unnumbered_ranks
 from ascendboot.ranktable.rules import CALLED, Job, Problem, Product, located, rules
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.value import Value, as_json, field
+
+JsonPath: TypeAlias = text.JsonPath
+JsonObject: TypeAlias = Mapping[str, object]
+Place: TypeAlias = tuple[JsonPath, JsonObject]
 
 
 class DeviceState(Value, kw_only=True):
@@ -35,48 +39,40 @@ class ServerState(Value):
     """Of 950: the place of each in the network, from the root info."""
 
 
-def against(
-    document: Mapping[str, object], servers: Mapping[str, ServerState]
-) -> tuple[Problem, ...]:
+def against(document: JsonObject, servers: Mapping[str, ServerState]) -> tuple[Problem, ...]:
     """Where a table, which may be broken anywhere, contradicts the devices of the nodes."""
     found = [*_stale_ranks(document, servers)]
     all_lists = dict.fromkeys(known.device_lists for known in FORMATS.values())
-    entries: list[tuple[text.JsonPath, Mapping[str, object], str]] = []
     for *outer, inner in filter(None, all_lists):
-        objects = [*_objects(document, outer[0])]
-        for name in outer[1:]:
+        objects: list[Place] = [((), document)]
+        for name in outer:
             objects = [each for path, of in objects for each in _objects(of, name, path)]
-        entries += [(path, server, inner) for path, server in objects]
-    for path, entry, list_name in entries:
-        server_id = entry.get("server_id")
-        server = servers.get(server_id) if isinstance(server_id, str) else None
-        devices = [*_objects(entry, list_name, path)] if isinstance(server_id, str) else []
-        if server is not None:
-            for where, device in devices:
-                found += _stale_members(server, device, where)
-        elif devices:
-            known = ", ".join(servers)
-            words = f'server_id "{server_id}" is no node of the cluster; its nodes have {known}'
-            found.append(_problem("server-unknown", (*path, "server_id"), words))
+        for path, entry in objects:
+            server_id = entry.get("server_id")
+            devices = [*_objects(entry, inner, path)] if isinstance(server_id, str) else []
+            server = servers.get(str(server_id))
+            if server is not None:
+                for where, device in devices:
+                    found += _stale_members(server, device, where)
+            elif devices:
+                words = f'server_id "{server_id}" is no node of the cluster; its nodes have '
+                words += ", ".join(servers)
+                found.append(_problem("server-unknown", (*path, "server_id"), words))
     return tuple(found)
 
 
-def _problem(rule_id: str, path: text.JsonPath, words: str) -> Problem:
+def _problem(rule_id: str, path: JsonPath, words: str) -> Problem:
     return Problem(id=rule_id, level=rules()[rule_id].level, path=path, text=words)
 
 
-def _objects(
-    members: Mapping[str, object], name: str, path: text.JsonPath = ()
-) -> Iterator[tuple[text.JsonPath, Mapping[str, object]]]:
+def _objects(members: JsonObject, name: str, path: JsonPath = ()) -> Iterator[Place]:
     values = members.get(name)
     for index, value in enumerate(values if isinstance(values, list) else ()):
         if isinstance(value, dict):
             yield (*path, name, index), value
 
 
-def _stale_members(
-    server: ServerState, device: Mapping[str, object], path: text.JsonPath
-) -> Iterator[Problem]:
+def _stale_members(server: ServerState, device: JsonObject, path: JsonPath) -> Iterator[Problem]:
     """What the table states of a device, and the node no longer has."""
     device_id = number(device.get("device_id"))
     if device_id is None:
@@ -104,9 +100,7 @@ def _stale_members(
         yield _problem("super-device-stale", (*path, "super_device_id"), words)
 
 
-def _stale_ranks(
-    document: Mapping[str, object], servers: Mapping[str, ServerState]
-) -> Iterator[Problem]:
+def _stale_ranks(document: JsonObject, servers: Mapping[str, ServerState]) -> Iterator[Problem]:
     """Version 2.0 names no servers: an entry belongs to the node with its net instance."""
     holders = {
         (rank.level_list[0].net_instance_id, device_id): (server.node, rank)
@@ -193,11 +187,7 @@ class FileResult(Value, kw_only=True):
                 more = total[problem.id] - MOST_SHOWN
                 yield f"{self.file}: {more} more of {problem.id}; --json shows all"
         levels = Counter(problem.level for problem in self.problems)
-        counts = [
-            f", {levels[level]} {level}{'' if levels[level] == 1 else 's'}"
-            for level in ("error", "warning")
-            if levels[level]
-        ]
+        counts = [f", {n} {level}{'' if n == 1 else 's'}" for level, n in sorted(levels.items())]
         found = FORMATS[self.generation]
         *most, last = (CALLED[p] for p in ((self.product,) if self.product else found.products))
         products = f"{', '.join(most)} or {last}" if most else last
@@ -237,12 +227,8 @@ def check_file(
             problems = tuple(sorted((*problems, *stale), key=lambda problem: problem.level))
     except RankTableError as error:
         return FileResult(file=name, message=str(error))
-    return FileResult(
-        file=name,
-        generation=generation_of(document),
-        product=product,
-        problems=located(read.text, problems),
-    )
+    generation, found = generation_of(document), located(read.text, problems)
+    return FileResult(file=name, generation=generation, product=product, problems=found)
 
 
 def sentence(problem: Problem) -> str:

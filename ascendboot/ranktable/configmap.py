@@ -7,7 +7,7 @@ import json
 import re
 import textwrap
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import yaml
 
@@ -36,12 +36,12 @@ def table_within(name: str, text: str) -> tuple[str, str] | None:
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise RankTableError(f"{name}: could not be read as a ConfigMap: {reason}") from None
-    found = [table for configmap in _configmaps(document) for table in _tables(configmap)]
+    found = [*_tables(document)]
     if len(found) != 1:
         keys = " or ".join(KEYS.values())
+        remedy = "print one ConfigMap with its table: kubectl get configmap NAME -o yaml"
         raise RankTableError(
-            f"{name}: {len(found)} rank tables in its ConfigMaps, under {keys}: print one "
-            "ConfigMap with its table: kubectl get configmap NAME -o yaml"
+            f"{name}: {len(found)} rank tables in its ConfigMaps, under {keys}: {remedy}"
         )
     # The option --rank-table-compress of the plugin packs the table.
     table = unpacked(name, found[0]) if _PACKED.fullmatch(found[0]) else found[0]
@@ -51,19 +51,14 @@ def table_within(name: str, text: str) -> tuple[str, str] | None:
     return f"{name}, the table in it", table
 
 
-def _configmaps(document: object) -> Iterator[Mapping[str, object]]:
+def _tables(document: object) -> Iterator[str]:
+    """The rank tables in a ConfigMap, or in a list that has ConfigMaps."""
     items = document.get("items", [document]) if isinstance(document, dict) else []
     for item in items if isinstance(items, list) else []:
-        if isinstance(item, dict) and item.get("kind") == "ConfigMap":
-            yield item
-
-
-def _tables(configmap: Mapping[str, object]) -> Iterator[str]:
-    data = configmap.get("data")
-    for key in KEYS.values():
-        table = data.get(key) if isinstance(data, dict) else None
-        if isinstance(table, str):
-            yield table
+        is_configmap = isinstance(item, dict) and item.get("kind") == "ConfigMap"
+        data = item.get("data") if is_configmap else None
+        tables = [data.get(key) for key in KEYS.values()] if isinstance(data, dict) else []
+        yield from (table for table in tables if isinstance(table, str))
 
 
 def unpacked(name: str, text: str) -> str:

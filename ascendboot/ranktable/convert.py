@@ -7,15 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.formats import FORMATS, Generation
+from ascendboot.ranktable.formats import FORMATS, Generation, servers
 from ascendboot.ranktable.formats.parts import Converted, LackingError, Member, Table
-from ascendboot.ranktable.formats.servers import (
-    RankedDevice,
-    RankTable,
-    Server,
-    from_members,
-    numbered,
-)
 from ascendboot.ranktable.rules import CALLED, Product
 from ascendboot.value import Value, replace
 
@@ -46,10 +39,10 @@ def in_order(table: Table, order: Order) -> Table:
     """The table with its servers in another order; RankTableError if it states none."""
     if order == "given":
         return table
-    if not isinstance(table, RankTable):
+    if not isinstance(table, servers.RankTable):
         raise RankTableError(f"--order {order}: {table.generation} states no order of servers")
-    servers = sorted(table.server_list, key=lambda server: server.server_id)
-    return replace(table, server_list=numbered(servers))
+    by_id = sorted(table.server_list, key=lambda server: server.server_id)
+    return replace(table, server_list=servers.numbered(by_id))
 
 
 def merge(tables: Sequence[Table]) -> Table:
@@ -81,12 +74,12 @@ def is_hostfile(text: str) -> bool:
     return _SLOTS.search(text) is not None
 
 
-def from_hostfile(text: str, name: str, hosts: Mapping[str, Host]) -> RankTable:
+def from_hostfile(text: str, name: str, hosts: Mapping[str, Host]) -> servers.RankTable:
     """A table of version 1.0 for the hosts of a hostfile; RankTableError if one is not known.
 
     A host with `slots=N` gets its first N devices. `hosts` has each host under all its names.
     """
-    servers = []
+    found = []
     for line_number, line in enumerate(text.splitlines(), 1):
         line = line.strip()  # noqa: PLW2901
         if not line or line.startswith("#"):
@@ -97,21 +90,19 @@ def from_hostfile(text: str, name: str, hosts: Mapping[str, Host]) -> RankTable:
             problem = f'"{line}" is not understood; expected HOST slots=N'
         elif host is None:
             known = ", ".join(hosts) or "none"
-            problem = (
-                f"the devices of {match['host']} are not known; known are those of {known}. "
-                f"Give its hccn.conf: --hccn-conf {match['host']}=FILE"
-            )
+            problem = f"the devices of {match['host']} are not known; known are those of {known}. "
+            problem += f"Give its hccn.conf: --hccn-conf {match['host']}=FILE"
         elif (slots := int(match["slots"] or len(host.devices))) > len(host.devices):
             problem = f"{match['host']} has {len(host.devices)} devices, and slots is {slots}"
         else:
             devices = tuple(
-                RankedDevice(device_id=device, device_ip=address, rank_id=0)
+                servers.RankedDevice(device_id=device, device_ip=address, rank_id=0)
                 for device, address in sorted(host.devices.items())[:slots]
             )
-            servers.append(Server(server_id=host.server_id, device=devices))
+            found.append(servers.Server(server_id=host.server_id, device=devices))
             continue
         raise RankTableError(f"{name}:{line_number}: {problem}")
-    return RankTable(server_list=numbered(servers))
+    return servers.RankTable(server_list=servers.numbered(found))
 
 
 def generation_for(product: Product | None, members: Sequence[Member]) -> Generation:
@@ -120,10 +111,9 @@ def generation_for(product: Product | None, members: Sequence[Member]) -> Genera
     if product == "a3" and in_pods:
         if len(in_pods) < len(members):
             others = ", ".join(m.server_id for m in members if m.super_pod_id is None)
-            raise RankTableError(
-                f"could not write a rank table: {in_pods[0].server_id} is in a super pod, and "
-                f"{others} is not; write one for servers that are in super pods, or say --to 1.0"
-            )
+            why = f"{in_pods[0].server_id} is in a super pod, and {others} is not"
+            remedy = "write one for servers that are in super pods, or say --to 1.0"
+            raise RankTableError(f"could not write a rank table: {why}; {remedy}")
         return "1.2"
     return next((name for name, known in FORMATS.items() if product in known.products), "1.0")
 
@@ -141,4 +131,4 @@ def build(
         members = sorted(members, key=lambda member: member.server_id)
     if wanted.from_members is not None:
         return wanted.from_members(members)
-    return _from_server_list(from_members(members), generation).table
+    return _from_server_list(servers.from_members(members), generation).table

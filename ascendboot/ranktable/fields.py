@@ -136,8 +136,7 @@ class Members(Value):
         """The bytes of an IP address that stands in the member `name`."""
         address = packed(text)
         if address is None and not self.is_placeholder(name, text):
-            words = f'{name} "{cut(text)}" is no IP address'
-            self.report("address", name, words, value=cut(text))
+            self.report("address", name, f'{name} "{cut(text)}" is no IP address', value=cut(text))
         return address
 
     def other_family(self, rule_id: str, name: str, text: str, first: bytes, rank: int) -> None:
@@ -186,14 +185,10 @@ class Members(Value):
             return None
         length = len(value.encode())
         if length < least or (most is not None and length > most):
+            words = f'{name} "{cut(value)}" has {length} bytes, and {least} to {most} are taken'
+            called = f"{name} length"
             self.report(
-                "out-of-range",
-                name,
-                f'{name} "{cut(value)}" has {length} bytes, and {least} to {most} are taken',
-                name=f"{name} length",
-                value=length,
-                least=least,
-                most=most,
+                "out-of-range", name, words, name=called, value=length, least=least, most=most
             )
             return None
         return value

@@ -47,8 +47,7 @@ class Rule(Value, kw_only=True, forbid_unknown_fields=True):
 @cache
 def rules() -> dict[str, Rule]:
     """All rules by id, in the order of the reference page."""
-    found = data_file("ranktable/rules.yaml", list[Rule])
-    return {rule.id: rule for rule in found}
+    return {rule.id: rule for rule in data_file("ranktable/rules.yaml", list[Rule])}
 
 
 class Problem(Value, kw_only=True):

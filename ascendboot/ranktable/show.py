@@ -19,12 +19,24 @@ def lines_of(generation: str, rows: Sequence[Row]) -> Iterator[str]:
         ranks = list(group)
         first, last = ranks[0], ranks[-1]
         pod = f"  super pod {first.super_pod}" if first.super_pod else ""
+        own = f"ranks {first.rank}-{last.rank}"
+        if first.rank == last.rank:
+            own = f"rank {first.rank}"
         yield ""
-        is_one = first.rank == last.rank
-        yield f"{name}{pod}  " + (
-            f"rank {first.rank}" if is_one else f"ranks {first.rank}-{last.rank}"
-        )
-        yield from _grid(ranks)
+        yield f"{name}{pod}  {own}"
+        columns = {
+            "rank": [str(row.rank) for row in ranks],
+            "device": [str(row.device_id) for row in ranks],
+            "address": [" ".join(row.addresses) or "-" for row in ranks],
+        }
+        optional = {
+            "super device": [row.super_device_id for row in ranks],
+            "local id": [row.local_id for row in ranks],
+        }
+        for title, values in optional.items():
+            if any(value is not None for value in values):
+                columns[title] = ["-" if value is None else str(value) for value in values]
+        yield from in_columns(columns, numbers=("rank", "device"))
 
 
 def rows_json(rows: Sequence[Row]) -> list[dict[str, object]]:
@@ -41,22 +53,6 @@ def rows_json(rows: Sequence[Row]) -> list[dict[str, object]]:
         }
         for row in rows
     ]
-
-
-def _grid(rows: Sequence[Row]) -> list[str]:
-    columns = {
-        "rank": [str(row.rank) for row in rows],
-        "device": [str(row.device_id) for row in rows],
-        "address": [" ".join(row.addresses) or "-" for row in rows],
-    }
-    optional = {
-        "super device": [row.super_device_id for row in rows],
-        "local id": [row.local_id for row in rows],
-    }
-    for title, values in optional.items():
-        if any(value is not None for value in values):
-            columns[title] = ["-" if value is None else str(value) for value in values]
-    return in_columns(columns, numbers=("rank", "device"))
 
 
 def in_columns(columns: Mapping[str, Sequence[str]], *, numbers: Sequence[str] = ()) -> list[str]:

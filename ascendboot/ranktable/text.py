@@ -177,10 +177,8 @@ def _decoded(name: str) -> str:
             what = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
             problem = f"it is {what}; name the file"
         elif found.st_size > LARGEST_MIB << 20:
-            problem = (
-                f"it has {found.st_size >> 20} MiB, and {LARGEST_MIB} MiB are the most; "
-                "a table of 131,072 ranks takes 16 MiB"
-            )
+            problem = f"it has {found.st_size >> 20} MiB, and {LARGEST_MIB} MiB are the most; "
+            problem += "a table of 131,072 ranks takes 16 MiB"
         content = b"" if problem else Path(name).read_bytes()
     except OSError as error:
         raise RankTableError(f"{name}: could not be read: {error.strerror}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ascendboot.checks import finding
 from ascendboot.checks.collective.findings import PACKAGES
@@ -19,6 +19,8 @@ from ascendboot.model.topology import LEAST_ORDERED
 from ascendboot.readiness import queries
 from ascendboot.value import Value, replace
 
+Job: TypeAlias = queries.JobRequirements
+Probes: TypeAlias = Mapping[str, queries.NodeProbe]
 CHECKS = {
     "setup": "",
     "open-folders": "others could change what runs as your user",
@@ -58,10 +60,7 @@ def skipped_checks(words: str | Literal[True] | None) -> tuple[str, ...]:
 
 
 def readiness_findings(
-    job: queries.JobRequirements,
-    probes: Mapping[str, queries.NodeProbe],
-    imported: Iterable[str] = (),
-    others: finding.Findings = (),
+    job: Job, probes: Probes, imported: Iterable[str] = (), others: finding.Findings = ()
 ) -> list[finding.Finding]:
     """Returns all findings in the order of the checks; equal findings of several nodes are one.
 
@@ -85,7 +84,7 @@ def _as_check(check: str, findings: finding.Findings) -> finding.Findings:
         yield replace(each, id=check, remedy=each.remedy[:1].lower() + each.remedy[1:])
 
 
-def _of_node(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) -> finding.Findings:
+def _of_node(job: Job, node: str, probe: queries.NodeProbe) -> finding.Findings:
     yield from _unanswered(node, probe)
     for lack in value_of(probe.lacks) or ():
         text, _, remedy = lack.partition("; ")
@@ -158,9 +157,7 @@ def imported_by(text: str) -> frozenset[str]:
     return frozenset(found & set(PACKAGES))
 
 
-def _packages(
-    job: queries.JobRequirements, probes: Mapping[str, queries.NodeProbe], imported: Iterable[str]
-) -> finding.Findings:
+def _packages(job: Job, probes: Probes, imported: Iterable[str]) -> finding.Findings:
     """An error if the job uses the package, else a warning."""
     seen = {node: found for node, probe in probes.items() if (found := value_of(probe.packages))}
     used = {"Python", *job.used, *imported}.union(*(packages.used for packages in seen.values()))
@@ -178,15 +175,12 @@ def _packages(
         )
 
 
-def _ports(
-    job: queries.JobRequirements, node: str, listeners: Iterable[Listener]
-) -> finding.Findings:
+def _ports(job: Job, node: str, listeners: Iterable[Listener]) -> finding.Findings:
     holders, wanted = finding.port_holders(listeners), job.hccl_ports[node]
     if node == job.primary and job.meeting_port in holders:
         text = f"port {job.meeting_port}, where the ranks are to meet, is taken by "
         text += holders[job.meeting_port]
-        remedy = "end it, or state another resources.chief_port"
-        yield finding.error("ports", (node,), text, remedy)
+        yield finding.error("ports", (node,), text, "end it, or state another resources.chief_port")
     if job.sshd_port in holders:  # while our sshd runs, the script does not query its port
         text = f"port {job.sshd_port} of the cluster's sshd, which does not run, is taken by "
         text += holders[job.sshd_port]
@@ -232,9 +226,7 @@ def script_findings(script: str, opening: str, nodes: tuple[str, ...]) -> findin
         yield finding.Finding("script", level, nodes, text, remedy)
 
 
-def topology_findings(
-    cluster: Cluster, probes: Mapping[str, queries.NodeProbe], text: str
-) -> finding.Findings:
+def topology_findings(cluster: Cluster, probes: Probes, text: str) -> finding.Findings:
     """Finds a script (`text`: of one here) with own ranks although ranks follow leaf switches."""
     if cluster.master_index is None or len(cluster.nodes) < LEAST_ORDERED:
         return
@@ -247,16 +239,14 @@ def topology_findings(
         yield finding.warning("topology", (), words, remedy)
 
 
-def _devices(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) -> finding.Findings:
+def _devices(job: Job, node: str, probe: queries.NodeProbe) -> finding.Findings:
     used, present = job.devices[node], value_of(probe.present) or ()
     absent = [id_ for id_ in sorted(used) if present and id_ not in present]
     if absent:
         listed = finding.devices(present)
         text = f"{finding.devices_are(absent)} not there: npu-smi info lists {listed}"
-        remedy = (
-            "look for the cause with dmesg; bring it back, or state the others under `devices` and "
-            "run setup"
-        )
+        remedy = "look for the cause with dmesg; bring it back, or state the others under "
+        remedy += "`devices` and run setup"
         yield finding.error("devices", (node,), text, remedy)
     health = value_of(probe.health) or {}
     yield from _as_check("devices", health_findings(node, used, health))
@@ -270,8 +260,7 @@ def _devices(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) 
         if holder.job_id:
             who = f"job {holder.job_id} (pid {holder.pid})"
             remedy = f"end it: stop --job {holder.job_id}"
-        text = f"{finding.devices_are(ids)} used by {who}"
-        yield finding.error("devices", (node,), text, remedy)
+        yield finding.error("devices", (node,), f"{finding.devices_are(ids)} used by {who}", remedy)
     if given := value_of(probe.surroundings):
         container = job.containers[node] or ""
         # setup has checked the device nodes that only some products need
@@ -279,9 +268,7 @@ def _devices(job: queries.JobRequirements, node: str, probe: queries.NodeProbe) 
         yield from _as_check("devices", found)
 
 
-def _addresses(
-    job: queries.JobRequirements, node: str, seen: queries.DeviceIps
-) -> finding.Findings:
+def _addresses(job: Job, node: str, seen: queries.DeviceIps) -> finding.Findings:
     """Where /etc/hccn.conf and the rank table differ; the device itself decides."""
     for device_id, stated in job.devices[node].items():
         at_boot = seen.at_boot.get(device_id)
@@ -329,7 +316,7 @@ class Leftover(Value):
     pids: Mapping[str, tuple[int, ...]]
 
 
-def leftovers(probes: Mapping[str, queries.NodeProbe], own_job: str = "") -> tuple[Leftover, ...]:
+def leftovers(probes: Probes, own_job: str = "") -> tuple[Leftover, ...]:
     """The jobs whose launcher started on one of these nodes and runs on none of them.
 
     Generations of `own_job` are always left over: the next one is to start here.
@@ -352,7 +339,7 @@ def leftovers(probes: Mapping[str, queries.NodeProbe], own_job: str = "") -> tup
     return tuple(Leftover(job_id, paths[job_id], pids[job_id]) for job_id in left if job_id in pids)
 
 
-def _jobs(own_job: str, probes: Mapping[str, queries.NodeProbe]) -> finding.Findings:
+def _jobs(own_job: str, probes: Probes) -> finding.Findings:
     left = {leftover.job_id for leftover in leftovers(probes, own_job)}
     jobs = {node: _known_jobs(probe) for node, probe in probes.items()}
     recorded = {folder.job_id for of_node in jobs.values() for folder in of_node.folders}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.device_states import DeviceState, Killed, device_state_queries
@@ -16,6 +16,8 @@ from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import on_each
 from ascendboot.value import astuple
 
+States: TypeAlias = Mapping[int, DeviceState]
+"""By the ids of devices."""
 WITHIN_S: Final = 12
 """After this long a node makes no further call of a vendor tool."""
 _OF_PORTS: Final = ("link", "link_stat", "net_health")
@@ -47,11 +49,7 @@ def at_start(
 
 
 def device_changes(
-    before: Mapping[str, Mapping[int, DeviceState]],
-    hosts: Mapping[str, Transport],
-    *,
-    during_s: float,
-    forks: int,
+    before: Mapping[str, States], hosts: Mapping[str, Transport], *, during_s: float, forks: int
 ) -> tuple[list[DeviceChange], list[str]]:
     """What changed on the devices of these nodes, and a note for each node without an answer.
 
@@ -70,9 +68,7 @@ def device_changes(
     return sorted(found, key=lambda change: not change.is_severe), notes
 
 
-def _ask(
-    node: str, hosts: Mapping[str, Transport], devices: Mapping[int, DeviceState]
-) -> dict[str, Answer[Any]]:
+def _ask(node: str, hosts: Mapping[str, Transport], devices: States) -> dict[str, Answer[Any]]:
     """Network ports are queried only where the checks before the start queried them."""
     if node not in hosts:
         raise UnreachableError(node, "there is no connection to it")
@@ -83,12 +79,9 @@ def _ask(
 
 
 def _of_node(
-    node: str,
-    before: Mapping[int, DeviceState],
-    answers: Mapping[str, Answer[Any]],
-    during_s: float,
+    node: str, before: States, answers: Mapping[str, Answer[Any]], during_s: float
 ) -> Iterator[DeviceChange]:
-    states: Mapping[int, DeviceState] = value_of(answers["device_states"]) or {}
+    states: States = value_of(answers["device_states"]) or {}
     for id_, state in states.items():
         for severe, text in changes_of(before[id_], state, during_s=during_s):
             yield DeviceChange(node, id_, text, severe)
@@ -99,7 +92,7 @@ def _of_node(
             yield DeviceChange(node, None, text)
 
 
-def _unread(node: str, states: Mapping[int, DeviceState]) -> Iterator[str]:
+def _unread(node: str, states: States) -> Iterator[str]:
     """A note about answers that are lacking although a tool should have given them."""
     answers = [answer for state in states.values() for answer in astuple(state)]
     lacking = [a for a in answers if isinstance(a, Unanswered) and a.kind in _UNREAD]

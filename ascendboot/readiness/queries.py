@@ -14,22 +14,14 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts import npus
 from ascendboot.facts.node_facts import NodeEnvironment, environment_query
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.query import (
-    NOT_QUERIED,
-    Answer,
-    Answered,
-    Fact,
-    Sections,
-    Unanswered,
-    queries_of,
-)
+from ascendboot.facts.query import NOT_QUERIED, Answer, Fact, Sections, Unanswered, queries_of
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.setup.record import SetupRecord
 from ascendboot.templates import script
 from ascendboot.transport.api import read_script
-from ascendboot.value import Value, field
+from ascendboot.value import Value, field, replace
 
 _MOST_PORTS = 1024
 _STATES_FIRST_PORT = "HCCL_IF_BASE_PORT"
@@ -72,11 +64,6 @@ class JobRequirements(Value, kw_only=True):
     def makes(self, check: str) -> bool:
         """Whether a check is made."""
         return check not in self.skipped
-
-    def ports_on(self, node: str) -> tuple[int, ...]:
-        """The ports that must be free on a node, without that of our sshd."""
-        meeting = (self.meeting_port,) if self.meeting_port and node == self.primary else ()
-        return (*meeting, *self.hccl_ports[node])
 
 
 def job_requirements(
@@ -221,7 +208,8 @@ class NodeProbe(Value, kw_only=True):
 def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the workload side; all share one run of one script."""
     with_ports = job.makes("ports")
-    ports = [f"{port:04X}" for port in job.ports_on(node.name)] if with_ports else []
+    meeting = [job.meeting_port] if job.meeting_port and node.name == job.primary else []
+    free = [*meeting, *job.hccl_ports[node.name]] if with_ports else []
     sshd = f"{job.sshd_port:04X}" if job.sshd_port and with_ports else ""
     words = (job.base, job.python, job.module, job.script or "", job.mpirun)
     data = job.data if job.makes("data") else ()
@@ -230,7 +218,7 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     command = read_script(
         WORK,
         *map(str, words),
-        *("|".join(ports), versions, sshd, *data),
+        *("|".join(f"{port:04X}" for port in free), versions, sshd, *data),
         purpose="look at what the job needs",
         timeout_s=30.0 + 6.0 * len(data),
     )
@@ -310,8 +298,7 @@ def _table(sections: Sections) -> npu_smi.NpuTable:
 
 
 def _holders(sections: Sections) -> tuple[Holder, ...]:
-    users = _table(sections).processes
-    devices = grouped((process.pid, process.device_id) for process in users)
+    devices = grouped((process.pid, process.device_id) for process in _table(sections).processes)
     rows = sections.rows("holders", "([0-9]{1,10}) ([^ ]*) (.*)", "pid, job and command")
     seen = {int(pid): ("" if job_id == "-" else job_id, command) for pid, job_id, command in rows}
     return tuple(
@@ -328,8 +315,9 @@ def _device_ips(sections: Sections) -> DeviceIps:
         return DeviceIps(at_boot)
     now = npus.hccn_tool_answers(sections, "ip")
     for id_, answer in now.items():
-        if isinstance(answer, Answered):
-            now[id_] = Answered(npus.DeviceNetwork(device_id=id_, addresses=answer).device_ip)
+        if not isinstance(answer, Unanswered):
+            device = npus.DeviceNetwork(device_id=id_, addresses=answer)
+            now[id_] = replace(answer, value=device.device_ip)
     return DeviceIps(at_boot, now)
 
 

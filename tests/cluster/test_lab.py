@@ -322,7 +322,8 @@ def test_an_up_that_cannot_add_nodes_keeps_the_others(
     lab = bring_up()
     inventory, before = lab.inventory.read_text(), traces(lab, namespaces_of(lab))
     larger = replace(lab.shape, node_count=2)
-    in_the_way = lab.inventory.with_name("lab.yaml.new")
+    in_the_way = lab.known_hosts
+    in_the_way.unlink()
     in_the_way.mkdir()
     with pytest.raises(LabError, match="could not write"):
         up(larger, directory=lab.directory)

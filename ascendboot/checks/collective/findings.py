@@ -69,6 +69,7 @@ class RankNotes(Value, kw_only=True):
     """The lines of its log that are no notes."""
 
 
+Slots: TypeAlias = Sequence[Slot]
 Notes: TypeAlias = Mapping[int, RankNotes]
 Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
 Remark: TypeAlias = tuple[tuple[int, ...], str]
@@ -113,9 +114,7 @@ NEEDED = {"mpi": "mpi4py, built with the Open MPI of mpirun", "gloo": "torch wit
 _CONNECT = "Let all ports between the nodes through, and see with check if they reach each other"
 
 
-def collective_findings(
-    slots: Sequence[Slot], notes: Notes, report: JobReport, *, by: str
-) -> Findings:
+def collective_findings(slots: Slots, notes: Notes, report: JobReport, *, by: str) -> Findings:
     """Why the ranks did not meet, or not as they should; nothing if they did."""
     if report.state is JobState.NOT_STARTED:
         lines = report.message.splitlines()
@@ -125,7 +124,10 @@ def collective_findings(
         return
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         return
-    waited = _timed_out(notes)
+    meet = _STAGES.index("meet")
+    is_behind = any(_STAGES.index(own.at) < meet for own in notes.values())
+    # they gave up only because others had not even begun to meet them
+    waited = [r for r, own in notes.items() if is_behind and own.at == "meet" and own.waited]
     failed = {rank: own for rank, own in notes.items() if rank not in waited}
     blamed = [*_failures(slots, failed, by), *_ended(slots, notes, report)]
     yield from blamed or _hang(slots, notes, report, waited)
@@ -145,29 +147,19 @@ def collective_findings(
 
 
 def _failed(
-    slots: Sequence[Slot], ranks: Sequence[int], words: str, remedy: str, level: Level = "error"
+    slots: Slots, ranks: Sequence[int], words: str, remedy: str, level: Level = "error"
 ) -> Finding:
     text = f"{ranks_shown(ranks, slots)}: {words}"
     return Finding("preflight-failed", level, nodes_of(ranks, slots), text, remedy)
 
 
-def _timed_out(notes: Notes) -> list[int]:
-    """The ranks that gave up only because others had not even begun to meet them."""
-    meet = _STAGES.index("meet")
-    if all(_STAGES.index(own.at) >= meet for own in notes.values()):
-        return []
-    return [rank for rank, own in notes.items() if own.at == "meet" and own.waited]
-
-
-def _failures(slots: Sequence[Slot], notes: Notes, by: str) -> Findings:
+def _failures(slots: Slots, notes: Notes, by: str) -> Findings:
     """The ranks that gave up, and those from which another one received nothing."""
     for rank, own in notes.items():
         if own.silent is not None:
             nodes = (slots[rank].node.name, slots[own.silent].node.name)
-            text = (
-                f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
-                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
-            )
+            text = f"{ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
+            text += f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {own.after_s:.0f} s"
             yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
     failed = {rank: own for rank, own in notes.items() if own.failed and own.silent is None}
     alike = grouped(((own.at, own.failed), rank) for rank, own in failed.items())
@@ -176,7 +168,7 @@ def _failures(slots: Sequence[Slot], notes: Notes, by: str) -> Findings:
         yield _failed(slots, ranks, f"failed {DOING[at]}: {why}", remedy)
 
 
-def _ended(slots: Sequence[Slot], notes: Notes, report: JobReport) -> Findings:
+def _ended(slots: Slots, notes: Notes, report: JobReport) -> Findings:
     """The rank that ended first, if it neither noted why nor took too long."""
     end = report.first_failure
     if end is None:
@@ -192,9 +184,7 @@ def _ended(slots: Sequence[Slot], notes: Notes, report: JobReport) -> Findings:
     yield _failed(slots, [end.rank], words, f"Read its log: {end.log}")
 
 
-def _hang(
-    slots: Sequence[Slot], notes: Notes, report: JobReport, waited: Sequence[int]
-) -> Findings:
+def _hang(slots: Slots, notes: Notes, report: JobReport, waited: Sequence[int]) -> Findings:
     """The ranks that came least far, if the meeting did not end."""
     first = min(_STAGES.index(own.at) for own in notes.values())
     if report.exit_code == 0 and _STAGES[first] == "done":
@@ -217,7 +207,7 @@ def _hang(
     yield _failed(slots, behind, words + by_launcher, remedy, level)
 
 
-def ranks_shown(ranks: Collection[int], slots: Sequence[Slot]) -> str:
+def ranks_shown(ranks: Collection[int], slots: Slots) -> str:
     """`ranks 8-15`; one rank with its device."""
     if len(ranks) == 1:
         [rank] = ranks
@@ -225,7 +215,7 @@ def ranks_shown(ranks: Collection[int], slots: Sequence[Slot]) -> str:
     return ranks_named(ranks)
 
 
-def nodes_of(ranks: Collection[int], slots: Sequence[Slot]) -> tuple[str, ...]:
+def nodes_of(ranks: Collection[int], slots: Slots) -> tuple[str, ...]:
     """Names of the nodes of some ranks, in rank order."""
     return tuple(dict.fromkeys(slots[rank].node.name for rank in sorted(ranks)))
 
@@ -249,7 +239,7 @@ _REMEDIES = {
 }
 
 
-def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
+def compare(slots: Slots, notes: Notes, digest: str) -> Findings:
     """Every rank that is not where it should be, or sees something else than most others.
 
     What the inventory states for a node is compared with that, and not with other nodes. `digest`
@@ -272,7 +262,7 @@ def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
             yield Finding(id_, level, nodes_of(ranks, slots), text, _REMEDIES[id_])
 
 
-def _misplaced(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
+def _misplaced(slots: Slots, facts: Facts) -> Iterator[Remark]:
     """Ranks whose numbers, device or addresses are not the plan's; nodes with several places."""
     for rank, own in facts.items():
         slot = slots[rank]
@@ -294,7 +284,7 @@ def _misplaced(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
             yield from differences(what, {rank: facts[rank][key] for rank in ranks}, absent="none")
 
 
-def _tables(slots: Sequence[Slot], facts: Facts, digest: str) -> Iterator[Remark]:
+def _tables(slots: Slots, facts: Facts, digest: str) -> Iterator[Remark]:
     """Ranks that read another rank table than the plan's, or are not where theirs puts them."""
     for rank, own in facts.items():
         table = own["table"]
@@ -324,7 +314,7 @@ def _unlike(facts: Facts, key: str, absent: str) -> Iterator[Remark]:
         yield from differences(name, of_name, absent=absent)
 
 
-def _environments(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
+def _environments(slots: Slots, facts: Facts) -> Iterator[Remark]:
     """The same for variables; what the inventory states for a node is compared with that."""
     values = {rank: own["env"] for rank, own in facts.items()}
     stated = {rank: slots[rank].node.env for rank in facts}

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Final
 
 from ascendboot.checks.collective import node_check
-from ascendboot.checks.collective.findings import Notes, nodes_of, ranks_shown
+from ascendboot.checks.collective.findings import Notes, Slots, nodes_of, ranks_shown
 from ascendboot.checks.finding import Finding, Findings, devices, error, grouped, warning
 from ascendboot.errors import UsageError
 from ascendboot.jobs.error_codes import known_words
@@ -129,9 +129,8 @@ def _pairs(
             for rank in pair:
                 partners.setdefault(rank, []).append(pair)
         bad |= {pair: why for pair, why in found.items() if isinstance(why, str)}
-        bad |= node_check.slow_ones(
-            {pair: rate for pair, rate in found.items() if isinstance(rate, float)}
-        )
+        rates = {pair: rate for pair, rate in found.items() if isinstance(rate, float)}
+        bad |= node_check.slow_ones(rates)
         if not bad:
             return
     guilty = [r for r, own in partners.items() if len(own) > 1 and all(pair in bad for pair in own)]
@@ -158,7 +157,7 @@ def _of_bad(slots: tuple[Slot, ...], how: str, result: str | float) -> Finding:
 
 
 def _of_whole(
-    slots: Sequence[Slot], check: HcclTest, notes: Notes, report: JobReport, floor: float | None
+    slots: Slots, check: HcclTest, notes: Notes, report: JobReport, floor: float | None
 ) -> Findings:
     """What the run on all devices showed: it failed, or it is slow."""
     names, cause = nodes_of(range(len(slots)), slots), report.cause

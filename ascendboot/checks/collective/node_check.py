@@ -8,10 +8,10 @@ from itertools import islice
 from statistics import median
 from typing import Any, TypeAlias
 
-from ascendboot.checks.collective.findings import Notes, nodes_of, ranks_shown
+from ascendboot.checks.collective.findings import Notes, Slots, nodes_of, ranks_shown
 from ascendboot.checks.finding import Finding, Findings, devices, error, grouped, warning
 from ascendboot.launch.plan import LaunchRequest
-from ascendboot.model.cluster import Placement, Slot
+from ascendboot.model.cluster import Placement
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, fold
 from ascendboot.value import Struct, Value, field
@@ -29,6 +29,8 @@ ROTATIONS = 3
 """So many times all nodes get other partners before the fault is not a node's."""
 
 Pair: TypeAlias = tuple[str, str]
+Measured: TypeAlias = Mapping[int, Mapping[str, Any] | str]
+"""By rank what it measured, or why it did not."""
 Start: TypeAlias = Callable[[tuple[str, ...]], tuple[Notes, JobReport]]
 """Runs `templates/scripts/measure.py` with these words on all ranks."""
 
@@ -100,17 +102,14 @@ def check_all(request: LaunchRequest, start: Start, port: int) -> NodeCheck:
             bad |= _devices(slots, check, round_of(slots, check, start, ("device",)))
         check.findings += _of_rates(slots, check.rates)
         names = [node.name for node in request.placement.nodes if node.name not in bad]
-        isolated = _pairs(request, check, start, names, port)
-        check.findings += _of_pairs(isolated, check)
+        check.findings += _of_pairs(_pairs(request, check, start, names, port), check)
     except EndedError:
         pass
     return check
 
 
-def round_of(
-    slots: Sequence[Slot], check: NodeCheck, start: Start, words: tuple[str, ...]
-) -> dict[int, Mapping[str, Any] | str]:
-    """What each rank measured, or why it did not; EndedError if the round did not end well."""
+def round_of(slots: Slots, check: NodeCheck, start: Start, words: tuple[str, ...]) -> Measured:
+    """Measure once; EndedError if the round did not end well."""
     notes, report = start(words)
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         check.interrupted = True
@@ -127,9 +126,7 @@ def round_of(
     return {rank: own.failed or own.measured or {} for rank, own in notes.items()}
 
 
-def _devices(
-    slots: Sequence[Slot], check: NodeCheck, results: Mapping[int, Mapping[str, Any] | str]
-) -> set[str]:
+def _devices(slots: Slots, check: NodeCheck, results: Measured) -> set[str]:
     """Keep the best rates of the devices; return the nodes with one that failed."""
     failed = {rank: why for rank, why in results.items() if isinstance(why, str)}
     for (node, why), ranks in grouped(
@@ -179,7 +176,7 @@ def slow_ones(rates: Mapping[Any, float]) -> dict[Any, float]:
 _WHAT = {"product": "matrix product", "memory": "memory"}
 
 
-def _of_rates(slots: Sequence[Slot], rates: Mapping[int, Mapping[str, Any]]) -> Findings:
+def _of_rates(slots: Slots, rates: Mapping[int, Mapping[str, Any]]) -> Findings:
     for what, slow in _slow_ranks(rates).items():
         for rank, times in slow.items():
             slot, is_far = slots[rank], times > FAR_TOO_SLOW
@@ -215,7 +212,7 @@ def _pairs(
     return isolate(names, passed)
 
 
-def _of_pair(slots: Sequence[Slot], own: Mapping[int, Mapping[str, Any] | str]) -> float | str:
+def _of_pair(slots: Slots, own: Measured) -> float | str:
     for rank, found in own.items():
         if isinstance(found, str):
             return f"{ranks_shown([rank], slots)} of {slots[rank].node.name}: {found}"
@@ -247,12 +244,9 @@ def isolate(
         good = [n for n in names if any(ok and n in pair for pair, ok in results.items())]
         failed = {frozenset(pair) for pair, ok in results.items() if not ok}
         partners = {n: [p for p in names if {n, p} in failed] for n in names}
-        bad = [
-            n
-            for n in names
-            if n not in good
-            and len([p for p in partners[n] if p in good]) >= min(2, len(good) or 2)
-        ]
+        enough = min(2, len(good) or 2)
+        with_good = {n: [p for p in partners[n] if p in good] for n in names}
+        bad = [n for n in names if n not in good and len(with_good[n]) >= enough]
         pairs = []
         if good:
             free = list(good)

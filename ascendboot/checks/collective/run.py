@@ -7,13 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 
-from ascendboot.checks.collective.findings import (
-    NEEDED,
-    PACKAGES,
-    collective_findings,
-    compare,
-    read_notes,
-)
+from ascendboot.checks.collective import findings
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.jobs.follow import Interrupts
@@ -71,11 +65,9 @@ def lacks(
     A node that did not answer is left out: starting the preflight there reports the reason.
     """
     wanted = {MODULES[way]: way for way in traits_of(request.launcher).collective_ways}
-    command = read_script(
-        script("collective-python.sh"),
-        *(str(request.base), request.python, "-c", script("lacking-modules.py"), *wanted),
-        purpose="see by what ranks can meet",
-    )
+    words = (str(request.base), request.python, "-c", script("lacking-modules.py"), *wanted)
+    purpose = "see by what ranks can meet"
+    command = read_script(script("collective-python.sh"), *words, purpose=purpose)
     nodes = [node.name for node in request.placement.nodes]
     answers = on_each(nodes, lambda node: transports[node].run(command), forks=forks)
     return {
@@ -102,7 +94,9 @@ def no_library(way: str, python: str, lacking: Mapping[str, Collection[str]]) ->
     # If only some nodes lack it, the others have it, so no other way is named.
     other = " (or torch, for gloo)" if way == "mpi" and len(nodes) == len(lacking) else ""
     text = f"the preflight could not be run: no module {MODULES[way]} for {python}"
-    remedy = f"It needs {NEEDED[way]}{other}; install it there, or state another code.python"
+    remedy = (
+        f"It needs {findings.NEEDED[way]}{other}; install it there, or state another code.python"
+    )
     return error("preflight-not-run", nodes, text, remedy)
 
 
@@ -118,7 +112,7 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     at_port = f"{meeting['MASTER_ADDR']}/{meeting['MASTER_PORT']}" if has_port and meeting else ""
     request = replace(request, meeting=meeting, meeting_point=at_chief or at_port)
     stated = dict.fromkeys(name for node in request.placement.nodes for name in node.env)
-    words = (by, ",".join(map(str, firsts)), ",".join(PACKAGES), ",".join(stated))
+    words = (by, ",".join(map(str, firsts)), ",".join(findings.PACKAGES), ",".join(stated))
     return program_plan(request, script("meet.py").encode(), words, grace_s=_GRACE_S[by])
 
 
@@ -196,14 +190,10 @@ def preflight_result(
 ) -> Preflight:
     """The result of a preflight that has ended, with the logs of its ranks in `folder`."""
     slots = request.placement.slots
-    notes = read_notes(folder, range(len(slots)))
+    notes = findings.read_notes(folder, range(len(slots)))
     found = [
-        *collective_findings(slots, notes, report, by=by),
-        *compare(slots, notes, request.rank_table_sha256),
+        *findings.collective_findings(slots, notes, report, by=by),
+        *findings.compare(slots, notes, request.rank_table_sha256),
     ]
-    return Preflight(
-        findings=in_order(found),
-        report=report,
-        ranks=len(slots),
-        library=next((own.library for own in notes.values() if own.library), ""),
-    )
+    library = next((own.library for own in notes.values() if own.library), "")
+    return Preflight(findings=in_order(found), report=report, ranks=len(slots), library=library)

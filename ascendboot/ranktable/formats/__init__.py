@@ -43,10 +43,8 @@ def table_in(source: Source) -> dict[str, object]:
             raise RankTableError(f"{source.name}: not a rank table, but {what}: it has {name}")
     *lists, last = dict.fromkeys(known.list_name for known in FORMATS.values())
     if document.get("status") == "initializing" and len(document) == 1:
-        raise RankTableError(
-            f"{source.name}: no rank table yet: status is initializing: its controller writes the "
-            "devices when all pods have started; read it again then"
-        )
+        why = "its controller writes the devices when all pods have started; read it again then"
+        raise RankTableError(f"{source.name}: no rank table yet: status is initializing: {why}")
     if not document.keys() & {*lists, last}:
         names = ", ".join(cut(name) for name in list(document)[:5]) or "nothing"
         words = f"none of {', '.join(lists)} and {last} is there; it has {names}"

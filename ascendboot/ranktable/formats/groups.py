@@ -105,18 +105,13 @@ class GroupTable(parts.Table, kw_only=True):
 
 def _from_servers(table: RankTable) -> parts.Converted:
     """A group list states no ranks: those that HCCL gives must be the same."""
-    instances = tuple(
-        Instance(
-            pod_name=server.server_id,
-            server_id=server.server_id,
-            devices=tuple(
-                GroupDevice(device_id=device.device_id, device_ip=device.device_ip)
-                for device in server.device
-            ),
-        )
-        for server in table.server_list
-    )
-    made = GroupTable(group_list=(Group(group_name="hccl_world_group", instance_list=instances),))
+    instances = []
+    for server in table.server_list:
+        name, own = server.server_id, server.device
+        devices = [GroupDevice(device_id=one.device_id, device_ip=one.device_ip) for one in own]
+        instances.append(Instance(pod_name=name, server_id=name, devices=tuple(devices)))
+    group = Group(group_name="hccl_world_group", instance_list=tuple(instances))
+    made = GroupTable(group_list=(group,))
     for one, other in zip(table.rows, made.rows, strict=True):
         if (one.server, one.device_id) != (other.server, other.device_id):
             raise RankTableError(
@@ -125,12 +120,12 @@ def _from_servers(table: RankTable) -> parts.Converted:
                 "it numbers by server_id as text, then by device_id. Number so first: "
                 "--order server-id"
             )
-    devices = [device for server in table.server_list for device in server.device]
+    ranked = [device for server in table.server_list for device in server.device]
     left_out = [
         *table.others,
         *(name for server in table.server_list for name in server.others),
-        *(name for device in devices for name in device.others),
-        *("super_device_id" for device in devices if device.super_device_id is not None),
+        *(name for device in ranked for name in device.others),
+        *("super_device_id" for device in ranked if device.super_device_id is not None),
         *("super_pod_list" for _ in table.super_pods),
     ]
     return parts.Converted(made, tuple(dict.fromkeys(left_out)))
@@ -183,8 +178,7 @@ def _check_instance(instance: Members, seen: _Seen, *, several: bool) -> int:
         instance.report("instance-name", "instance_name", words, index=instance.path[-1])
     else:
         _check_name(instance, "pod_name", seen)
-        empty = "serverId[] is empty"
-        server = instance.label("server_id", 64, hccl_if_empty=empty)
+        server = instance.label("server_id", 64, hccl_if_empty="serverId[] is empty")
     devices = instance.filled_list("devices") or []
     key = server or str(instance.path)
     seen.device_counts[key] += len(devices)
@@ -223,8 +217,7 @@ def _check_address(device: Members, seen: _Seen) -> None:
         device.report("address-twice", "device_ip", f"device_ip {text} is used twice", value=text)
         return
     first = next(iter(seen.addresses), address)
-    rank = len(seen.addresses)
-    device.other_family("address-family", "device_ip", text, first, rank)
+    device.other_family("address-family", "device_ip", text, first, len(seen.addresses))
     seen.addresses[address] = text
 
 

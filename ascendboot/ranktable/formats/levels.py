@@ -127,19 +127,14 @@ def _from_servers(_table: RankTable) -> NoReturn:
 
 
 def _from_members(members: Sequence[parts.Member]) -> LevelTable:
-    missing = [
-        f"{member.server_id} device {device.device_id}"
-        for member in members
-        for device in member.devices
-        if device.place is None
-    ]
+    devices = [(member.server_id, device) for member in members for device in member.devices]
+    missing = [f"{name} device {one.device_id}" for name, one in devices if one.place is None]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise RankTableError(
-            f"could not write version 2.0: what is missing is local_id and level_list of "
-            f"{missing[0]}{more}; the servers of 950 have them in /etc/hccl_rootinfo.json"
-        )
-    places = [d.place for m in members for d in m.devices if isinstance(d.place, LevelRank)]
+        why = f"what is missing is local_id and level_list of {missing[0]}{more}"
+        where = "the servers of 950 have them in /etc/hccl_rootinfo.json"
+        raise RankTableError(f"could not write version 2.0: {why}; {where}")
+    places = [one.place for _, one in devices if isinstance(one.place, LevelRank)]
     return LevelTable(rank_list=_numbered(places))
 
 
@@ -209,12 +204,9 @@ def _check(root: Members) -> None:
         return
     root.count("rank_count", count, len(ranks), "rank_list has")
     if _is_draft(ranks):
-        root.check.report(
-            "legacy-draft",
-            ("rank_list", 0, "level_list"),
-            "level, id, fabric_type and rank_addrs are the words of an old draft of 2.0",
-            value="net_layer",
-        )
+        words = "level, id, fabric_type and rank_addrs are the words of an old draft of 2.0"
+        path = ("rank_list", 0, "level_list")
+        root.check.report("legacy-draft", path, words, value="net_layer")
         return
     seen = _Seen()
     entries = [*root.objects("rank_list", "a rank")]
@@ -252,8 +244,7 @@ def _check_rank(rank: Members, seen: _Seen) -> None:
             seen.replaced.append((replaced, rank))
     elif local is not None:
         seen.local_ids.add(local)
-    device = rank.integer("device_id")
-    rank.check_highest(device, 64, "950")
+    rank.check_highest(rank.integer("device_id"), 64, "950")
     for name in ("device_port", "host_port"):
         rank.port(name)
     _check_levels(rank, local, seen)
@@ -271,15 +262,10 @@ def _check_rank(rank: Members, seen: _Seen) -> None:
 def _check_levels(rank: Members, local: int | None, seen: _Seen) -> None:
     levels = rank.filled_list("level_list")
     if levels is not None and len(levels) > MOST_LEVELS:
-        rank.report(
-            "out-of-range",
-            "level_list",
-            f"level_list has {len(levels)}, and {MOST_LEVELS} are the most",
-            name="level_list size",
-            value=len(levels),
-            least=1,
-            most=MOST_LEVELS,
-        )
+        name, count, most = "level_list", len(levels), MOST_LEVELS
+        words = f"{name} has {count}, and {most} are the most"
+        size = f"{name} size"
+        rank.report("out-of-range", name, words, name=size, value=count, least=1, most=most)
     before = -1
     for level in rank.objects("level_list", "a level"):
         layer = _check_level(level, local, seen)
@@ -328,12 +314,10 @@ def _check_address(address: Members, seen: _Seen) -> None:
         if not _PORT.fullmatch(port) or len(port) > MOST_PORT:
             words = f'port "{cut(port)}" is not DIE/PORT, such as 0/4, and not d2h'
             address.check.report("not-among", path, words, name="port")
+    if "backup_addr" not in address:
+        return
     of = address.values.get("addr_type")
-    for path, backup in (
-        address.strings("backup_addr", "a backup address", 0, 16)
-        if "backup_addr" in address
-        else ()
-    ):
+    for path, backup in address.strings("backup_addr", "a backup address", 0, 16):
         if of not in _BYTES or not _is_address(str(of), backup):
             words = f'backup address "{cut(backup)}" is no {cut(str(of))} of IPV4 and IPV6'
             address.check.report("address", path, words, value=cut(backup))

@@ -85,8 +85,11 @@ def _sorted_in(value: object, kind: object) -> object:
         return value
     kinds = _kinds(kind)
     known = {name: _sorted_in(value[name], kinds[name]) for name in kinds if name in value}
-    others = {n: value[n] for n in value if n not in kinds and n not in kind.derived}
-    return {**known, "unknown": _in_writing_order(others)} if others else known
+    others = value.keys() - kinds.keys() - kind.derived
+    if not others:
+        return known
+    in_writing_order = (*(name for name in _FIRST if name in others), *sorted(others - {*_FIRST}))
+    return {**known, "unknown": {name: value[name] for name in in_writing_order}}
 
 
 @cache
@@ -98,12 +101,6 @@ def _kinds(part: type[Part]) -> Mapping[str, object]:
 def _innermost(kind: object) -> object:
     inner = get_args(kind)
     return _innermost(inner[0]) if inner else kind
-
-
-def _in_writing_order(others: Mapping[str, object]) -> dict[str, object]:
-    """Unknown members in the order in which they are written."""
-    place = {name: index for index, name in enumerate(_FIRST)}
-    return dict(sorted(others.items(), key=lambda m: (place.get(m[0], len(_FIRST)), m[0])))
 
 
 class Row(Value, kw_only=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
 from ascendboot.ranktable.fields import MOST_U32, Members, cut
 from ascendboot.ranktable.rules import Level, TableCheck
@@ -40,9 +41,10 @@ class Device(Struct):
         return f"device {'?' if self.device_id is None else self.device_id}"
 
 
-def check_placement(
-    check: TableCheck, devices: Sequence[Device], servers: Mapping[str, int]
-) -> None:
+Devices: TypeAlias = Sequence[Device]
+
+
+def check_placement(check: TableCheck, devices: Devices, servers: Mapping[str, int]) -> None:
     """Report what is wrong with the ranks of all devices; `servers` has the indexes by id."""
     by_server: dict[int, list[Device]] = defaultdict(list)
     for device in devices:
@@ -55,10 +57,8 @@ def check_placement(
                 words = f"its ranks, {_some(own)}, are not one after the other"
                 check.report("rank-order", ("server_list", server), words)
         if check.job == "mindspore" and len(servers) == len(by_server):
-            first_ranks = [min(_ranks(by_server[servers[name]])) for name in sorted(servers)]
-            for name, before, rank in zip(
-                sorted(servers)[1:], first_ranks, first_ranks[1:], strict=False
-            ):
+            first_ranks = {name: min(_ranks(by_server[servers[name]])) for name in sorted(servers)}
+            for (_, before), (name, rank) in pairwise(first_ranks.items()):
                 if rank < before:
                     words = f'"{name}" comes later as text than a server whose ranks are higher'
                     check.report("mindspore-order", ("server_list", servers[name]), words)
@@ -70,7 +70,7 @@ def check_placement(
         _check_device_sets(check, by_server)
 
 
-def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Devices]) -> None:
     counts = Counter(len(devices) for devices in by_server.values())
     if len(counts) < 2:  # noqa: PLR2004  two are needed to differ
         return
@@ -84,7 +84,7 @@ def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Sequence[Devi
     check.report("device-count", ("server_list", odd, "device"), words, level=level)
 
 
-def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Devices]) -> None:
     first: list[int | None] = []
     for server, devices in by_server.items():
         ids = [device.device_id for device in sorted(devices, key=lambda one: one.rank or 0)]
@@ -96,7 +96,7 @@ def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Sequence[Dev
             return
 
 
-def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+def _check_device_sets(check: TableCheck, by_server: Mapping[int, Devices]) -> None:
     for server, devices in by_server.items():
         ids = {device.device_id for device in devices if device.device_id is not None}
         count = len(devices)
@@ -105,17 +105,12 @@ def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Devic
             continue
         if check.product is None and (count > max(_SETS) or max(ids, default=0) > max(RINGS[1])):
             continue  # not a 910 server
-        words = (
-            f"{_some(sorted(ids))} are of both rings, 0-3 and 4-7"
-            if count in _SETS
-            else f"{count} devices take part"
-        )
-        check.report(
-            "device-set",
-            ("server_list", server, "device"),
-            f"{words}; 910 wants 1, 2, 4 or 8 of one ring",
-            level=check.level_on("910") or "error",
-        )
+        words = f"{count} devices take part"
+        if count in _SETS:
+            words = f"{_some(sorted(ids))} are of both rings, 0-3 and 4-7"
+        words += "; 910 wants 1, 2, 4 or 8 of one ring"
+        path = ("server_list", server, "device")
+        check.report("device-set", path, words, level=check.level_on("910") or "error")
 
 
 def has_all_ranks(entries: Sequence[Members], ranks: Sequence[int]) -> bool:
@@ -134,7 +129,7 @@ def has_all_ranks(entries: Sequence[Members], ranks: Sequence[int]) -> bool:
     return False
 
 
-def _ranks(devices: Sequence[Device]) -> list[int]:
+def _ranks(devices: Devices) -> list[int]:
     return [device.rank for device in devices if device.rank is not None]
 
 
@@ -188,10 +183,7 @@ def _add_server(server: Members, pod: str, found: dict[str, PodMember]) -> None:
 
 
 def check_super_pods(
-    root: Members,
-    devices: Sequence[Device],
-    servers: Mapping[str, int],
-    pods: Mapping[str, PodMember],
+    root: Members, devices: Devices, servers: Mapping[str, int], pods: Mapping[str, PodMember]
 ) -> None:
     """Report what is wrong with servers and devices in their super pods."""
     if not isinstance(root.values.get(_LIST), list):
@@ -200,15 +192,11 @@ def check_super_pods(
         if name not in servers:
             words = f'super pod {pod} names "{cut(name)}", which is not in server_list'
             root.check.report("pod-server", path, words, value=name)
+    known, every = len(pods.keys() & servers.keys()), len(servers)
     for name, index in servers.items():
         if name not in pods:
-            root.check.report(
-                "pod-servers",
-                ("server_list", index),
-                f'"{cut(name)}" is in no super pod',
-                value=len(set(pods) & set(servers)),
-                other=len(servers),
-            )
+            path, words = ("server_list", index), f'"{cut(name)}" is in no super pod'
+            root.check.report("pod-servers", path, words, value=known, other=every)
     pod_of = {servers[name]: member.pod for name, member in pods.items() if name in servers}
     seen: dict[str, set[int]] = defaultdict(set)
     by_pod: dict[str, list[int]] = defaultdict(list)
@@ -225,27 +213,22 @@ def check_super_pods(
 
 def _check_super_device(device: Device, seen: set[int]) -> None:
     """`seen` are the super device ids of the same super pod."""
-    value = device.members.number("super_device_id")
+    members, name = device.members, "super_device_id"
+    value = members.number(name)
     if value is None:
         return
     if value == MOST_U32:
-        words = f"super_device_id {value} stands for none"
-        device.members.report("super-device-none", "super_device_id", words, value=hex(value))
+        words = f"{name} {value} stands for none"
+        members.report("super-device-none", name, words, value=hex(value))
         return
     if value in seen:
-        words = f"super_device_id {value} is there twice in its super pod"
-        device.members.report(
-            "super-device-twice", "super_device_id", words, value=hex(value), pod=""
-        )
+        words = f"{name} {value} is there twice in its super pod"
+        members.report("super-device-twice", name, words, value=hex(value), pod="")
     seen.add(value)
     chip, die = value >> _CHIP_SHIFT & _CHIP_MASK, value >> _DIE_SHIFT & _DIE_MASK
     device_id = device.device_id
     if value <= _DEVICE_MASK or device_id is None:
         return
     if (value & _DEVICE_MASK, chip, die) != (device_id, device_id // 2, device_id % 2):
-        device.members.report(
-            "super-device-id",
-            "super_device_id",
-            f"super_device_id {value} is of device {value & _DEVICE_MASK}, module {chip}, die "
-            f"{die}; the device_id is {device_id}",
-        )
+        words = f"{name} {value} is of device {value & _DEVICE_MASK}, module {chip}, die {die}"
+        members.report("super-device-id", name, f"{words}; the device_id is {device_id}")

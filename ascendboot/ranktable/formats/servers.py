@@ -202,9 +202,7 @@ def _to_1_2(table: RankTable) -> parts.Converted:
 
 def _to_1_0(table: RankTable) -> parts.Converted:
     servers = tuple(
-        replace(
-            server, device=tuple(replace(device, super_device_id=None) for device in server.device)
-        )
+        replace(server, device=tuple(replace(one, super_device_id=None) for one in server.device))
         for server in table.server_list
     )
     left_out = ("super_device_id", "super_pod_list") if table.version == "1.2" else ()
@@ -216,7 +214,6 @@ HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 6
 """The highest device id that HCCL takes on a product."""
 
 PORTS = ("device_port", "device_vnic_port", "host_port", "backup_device_port")
-
 
 _WORDS = ("net_position", "net_protocol")
 """Members of a device that HCCL reads where they are stated, and takes as strings alone."""
@@ -324,10 +321,8 @@ class _Servers(Struct):
             device.members.report("address-twice", "device_ip", words, value=text)
         self.first_address = self.first_address or address
         if self.several:
-            count = len(self.devices)
-            device.members.other_family(
-                "address-family", "device_ip", text, self.first_address, count
-            )
+            members, first, rank = device.members, self.first_address, len(self.devices)
+            members.other_family("address-family", "device_ip", text, first, rank)
 
     def _check_without_address(self, device: placement.Device) -> None:
         product = self.root.check.product
@@ -336,14 +331,11 @@ class _Servers(Struct):
             return
         has_no_member = "device_ip" not in device.members
         over_host = self.have_host_ip[-1] and has_no_member and product != "a2"
-        device.members.report(
-            "device-ip-missing",
-            "device_ip",
-            f"{device.server_name} {device} has no device_ip, and "
-            f"{'there are several servers' if self.several else 'ranks talk over RoCE'}"
-            f"{'; its ranks would talk over the host' if over_host else ''}",
-            level="warning" if over_host else "error",
-        )
+        why = "there are several servers" if self.several else "ranks talk over RoCE"
+        words = f"{device.server_name} {device} has no device_ip, and {why}"
+        words += "; its ranks would talk over the host" if over_host else ""
+        level: Level = "warning" if over_host else "error"
+        device.members.report("device-ip-missing", "device_ip", words, level=level)
 
     def check_backups(self) -> None:
         """Check the backup addresses, which need all devices."""
