@@ -35,13 +35,18 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("i.yaml").write_text(INVENTORY)
 
 
-def exported(job: Job = JOB, *changes: tuple[str, str]) -> tuple[str, list[str]]:
+def changed(*changes: tuple[str, str]) -> Path:
+    """The inventory in this folder, with these words replaced."""
     text = INVENTORY
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
     Path("i.yaml").write_text(text)
-    return export(Path("i.yaml"), job)
+    return Path("i.yaml")
+
+
+def exported(job: Job = JOB, *changes: tuple[str, str]) -> tuple[str, list[str]]:
+    return export(changed(*changes), job)
 
 
 def imported(text: str) -> tuple[dict[str, Any], list[str], list[str]]:
