@@ -28,30 +28,29 @@ def says(name: str, data: bytes) -> bytes:
     return f"bytes {len(data)} {name}\n".encode() + data
 
 
-class Stream:
-    def close(self) -> None:
-        pass
-
-
 class Streaming:
-    """A transport of which only the stream is used; remembers what it is to say."""
+    """A transport and its stream, which ends when this many end; what takes its bytes."""
 
-    def __init__(self, node: str, stream: Stream | SlowStream | None = None) -> None:
+    def __init__(self, node: str, all_end: threading.Barrier) -> None:
         self.node = node
-        self._stream = stream or Stream()
+        self.all_end = all_end
 
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream | SlowStream:
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Streaming:
         self.on_bytes = on_bytes
-        return self._stream
+        return self
+
+    def close(self) -> None:
+        self.all_end.wait(timeout=300)
 
 
 def followed(
-    folder: Path, stream: Stream | SlowStream | None = None, **more: Any
+    folder: Path, together: int = 1, **more: Any
 ) -> tuple[Followers, Callable[[bytes], None]]:
     """Followers of two nodes, and what takes the bytes of the first."""
+    all_end = threading.Barrier(together)
     more = {"output": RankOutput(lambda _: None), "on_event": lambda _: None, **more}
     followers = Followers(PLAN, folder, forks=4, **more)
-    transports: Any = {node: Streaming(node, stream) for node in PLAN.nodes}
+    transports: Any = {node: Streaming(node, all_end) for node in PLAN.nodes}
     followers.open(transports)
     return followers, transports["a-1"].on_bytes
 
@@ -126,18 +125,8 @@ def test_a_sign_of_life_contains_what_ranks_use_and_whether_they_wrote(tmp_path:
     ]
 
 
-class SlowStream:
-    """Ends when those of all nodes are ending."""
-
-    def __init__(self, all_end: threading.Barrier) -> None:
-        self.all_end = all_end
-
-    def close(self) -> None:
-        self.all_end.wait(timeout=300)
-
-
 def test_all_nodes_are_waited_for_and_closed_at_once(tmp_path: Path) -> None:
-    followers, _ = followed(tmp_path, SlowStream(threading.Barrier(len(PLAN.nodes))))
+    followers, _ = followed(tmp_path, together=len(PLAN.nodes))
     began = time.monotonic()
 
     short = followers.short_of({"a-1": {"rank.0.log": 3}, "a-2": {"rank.2.log": 4}}, patience_s=1.0)
