@@ -16,10 +16,10 @@ from ascendboot.hccl.profiles import (
     rec_sdk_tf,
     why_not_value,
 )
-from ascendboot.inventory.load import load
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluster
 from tests.engine.simulated import Simulation
 from tests.unit.checks import well
+from tests.unit.hccl.test_guides import loaded
 
 PACKAGES = packages_of("/usr/bin/python3", "3.10.4")
 
@@ -42,13 +42,10 @@ def test_limits_hold_at_both_ends(name: str) -> None:
 
 
 def test_the_inventory_counts_before_the_profile(tmp_path: Path) -> None:
-    path = tmp_path / "i.yaml"
-    text = "cluster: c\nnodes: {n1: {address: 192.0.2.1}}\nenv: {CACHE_MODE: DDR, MORE: 1}\n"
-    path.write_text(text)
-    assert dict(load(path).env) == {"CACHE_MODE": "DDR", "MORE": "1"}
-    path.write_text(text + "profile: rec-sdk-tf\n")
+    text = "env: {CACHE_MODE: DDR, MORE: 1}\n"
+    assert dict(loaded(tmp_path, text).env) == {"CACHE_MODE": "DDR", "MORE": "1"}
     wanted = {**profile_env("rec-sdk-tf"), "CACHE_MODE": "DDR", "MORE": "1"}
-    assert dict(load(path).env) == wanted
+    assert dict(loaded(tmp_path, text + "profile: rec-sdk-tf\n").env) == wanted
     assert wanted["BIND_INFO"] == "0:12 12:48 60:48"
     assert wanted["HCCL_CONNECT_TIMEOUT"] == "1200"
 

@@ -25,6 +25,7 @@ from ascendboot.templates import script
 from tests.fake_transport import Answer, FakeTransport
 
 GROUPS = {"rack2": ["a-2", "a-3"], "rack3": ["a-3"]}
+TAIL = base64.b64encode(b"x").decode()
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
 
 
@@ -132,28 +133,26 @@ def test_a_node_without_the_job_has_nothing(tmp_path: Path) -> None:
 
 
 def test_nodes_whose_logs_could_not_be_read(job: JobRecord, tmp_path: Path) -> None:
-    tail = base64.b64encode(b"x").decode()
-    cut = answering("a-1", f"tail rank.0.log 0 {tail}\n")
+    cut = answering("a-1", f"tail rank.0.log 0 {TAIL}\n")
     gone = FakeTransport("a-2", unreachable="off")
     errors = fetch_tails(job, {"a-1": cut, "a-2": gone}, tmp_path, forks=4)
     assert isinstance(errors["a-1"], CommandError)
     assert str(errors["a-1"]) == (
         "a-1: could not read the ends of the logs of job job-1: the logs: line 1 not understood: "
-        f'"tail rank.0.log 0 {tail}"; expected tail or end'
+        f'"tail rank.0.log 0 {TAIL}"; expected tail or end'
     )
     assert isinstance(errors["a-2"], UnreachableError)
 
 
 def test_a_full_disk_of_the_control_machine_is_reported(job: JobRecord, tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").symlink_to("/dev/full")
-    node = answering("a-1", f"tail rank.0.log 0 {base64.b64encode(b'x').decode()}\nend\n")
+    node = answering("a-1", f"tail rank.0.log 0 {TAIL}\nend\n")
     [error] = fetch_tails(job, {"a-1": node}, tmp_path, forks=4).values()
     assert str(error).startswith("a-1: could not write the ends of its logs here: [Errno 28] No sp")
 
 
 def test_a_file_that_is_none_of_the_job_is_not_written(job: JobRecord, tmp_path: Path) -> None:
-    tail = base64.b64encode(b"x").decode()
-    odd = answering("a-1", f"tail other 0 {tail}\nend\n")
+    odd = answering("a-1", f"tail other 0 {TAIL}\nend\n")
     assert fetch_tails(job, {"a-1": odd}, tmp_path, forks=4) == {}
     assert not (tmp_path / "other").exists()
 
@@ -198,7 +197,6 @@ def test_stacks_of_ranks_of_the_node_come_with_the_plogs(job: JobRecord, tmp_pat
     "name", ["rank.0.plog/../../x.log", "rank.0.plog/.x.log", "rank.0.plog//x.log", "/x.log"]
 )
 def test_a_plog_cannot_be_written_elsewhere(job: JobRecord, tmp_path: Path, name: str) -> None:
-    tail = base64.b64encode(b"x").decode()
-    odd = answering("a-1", f"tail {name} 0 {tail}\nend\n")
+    odd = answering("a-1", f"tail {name} 0 {TAIL}\nend\n")
     errors = fetch_tails(job, {"a-1": odd}, tmp_path, has_logs=True, forks=4)
     assert isinstance(errors["a-1"], CommandError)

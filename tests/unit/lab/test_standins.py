@@ -17,12 +17,12 @@ from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.lab.faults import Fault, Marks
 from ascendboot.lab.shape import Product, Shape, world_text
 from ascendboot.value import replace
+from tests.here import Here
 
 DATA = Path(__file__).parents[2] / "data/lab"
 SHAPE = Shape.requested(2, 8, "198.18.0.0/16,198.19.0.0/16")
 
 FAKE_NSENTER = """\
-#!/bin/bash
 [[ $1 == --net=*/npu/? ]] || exit 99
 case $2 in
   ip) echo "2: $7: <BROADCAST,UP> mtu 1500 state $(cat "$FAKES/link") mode DEFAULT" ;;
@@ -48,8 +48,7 @@ class Node:
         for place in (self.world / "faults", self.world / "npu", self.fakes):
             place.mkdir(parents=True)
         (self.world / "world").write_text(world_text(SHAPE, SHAPE.nodes[0]))
-        (self.fakes / "nsenter").write_text(FAKE_NSENTER)
-        (self.fakes / "nsenter").chmod(0o755)
+        Here(self.fakes).put("nsenter", FAKE_NSENTER)
         self.network(link="UP", ping=ANSWERED)
 
     def network(self, *, link: str, ping: str, code: int = 0) -> None:
@@ -258,7 +257,7 @@ def test_another_user_than_root_gets_what_needs_no_namespace() -> None:
         Path(folder).chmod(0o755)
         node = Node(Path(folder))
         node.hccn("-i", "0", "-ip", "-g")
-        (node.fakes / "nsenter").write_text("#!/bin/bash\nexit 1\n")
+        Here(node.fakes).put("nsenter", "exit 1")
         node.user = 65534
         Marks(node.world / "faults").add(Fault(kind="busy", device=3, times=1))
         assert node.hccn("-i", "3", "-ip", "-g") == recorded_failure("hccn_tool is busy")

@@ -21,7 +21,7 @@ from ascendboot.checks.collective.node_check import (
 from ascendboot.model.cluster import Placement
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.value import replace
-from tests.unit.checks.collective.ranks import SLOTS, report
+from tests.unit.checks.collective.ranks import SLOTS, lines, noted, report
 from tests.unit.launch.request import REQUEST
 
 PLACEMENT = Placement(SLOTS)
@@ -103,19 +103,11 @@ def checked(*rounds: Round, ended: JobReport | None = None) -> tuple[NodeCheck, 
 
     def start(words: tuple[str, ...]) -> tuple[dict[int, RankNotes], JobReport]:
         words_of.append(" ".join(words))
-        notes = {
-            rank: RankNotes(failed=it) if isinstance(it, str) else RankNotes(measured=it)
-            for rank, it in left.pop(0).items()
-        }
-        return notes, ended or report()
+        return {rank: noted(it) for rank, it in left.pop(0).items()}, ended or report()
 
     check = check_all(replace(REQUEST, placement=PLACEMENT), start, 61001)
     assert not left
     return check, words_of
-
-
-def lines(check: NodeCheck) -> list[tuple[str, str, tuple[str, ...], str]]:
-    return [(f.id, f.level, f.nodes, f.text) for f in check.findings]
 
 
 def test_a_cluster_that_is_well() -> None:
