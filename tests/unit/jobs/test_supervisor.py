@@ -97,9 +97,7 @@ class Practice:
     def plan(self, launch: Launch) -> LaunchPlan:
         self.launches.append(launch)
         self.begun += 1
-        outcome = self._outcome
-        if isinstance(outcome, LaunchError):
-            raise outcome
+        self._outcome()
         return plan(REQUEST)
 
     def running(self, _generation: int) -> JobRecord | None:
@@ -107,15 +105,15 @@ class Practice:
         return self.found
 
     def run(self, made: Job, progress: Progress) -> JobReport:
-        outcome = self._outcome
-        if isinstance(outcome, LaunchError):
-            raise outcome
+        outcome = self._outcome()
         progress.started |= {rank.rank for rank in made.ranks}
         return outcome(made, progress)
 
-    @property
-    def _outcome(self) -> Outcome | LaunchError:
-        return self.outcomes[min(self.begun, len(self.outcomes)) - 1]
+    def _outcome(self) -> Outcome:
+        outcome = self.outcomes[min(self.begun, len(self.outcomes)) - 1]
+        if isinstance(outcome, LaunchError):
+            raise outcome
+        return outcome
 
     def stop(self, generation: int) -> Sequence[str]:
         self.stopped.append(generation)
