@@ -17,8 +17,9 @@ from ascendboot.jobs.output import LogCopy, RankOutput
 from ascendboot.launch.events import NodeSample, RankStarted
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
-from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command
 from ascendboot.value import replace
+from tests.fake_transport import FakeTransport
 from tests.unit.launch.request import REQUEST
 
 PLAN: LaunchPlan = plan(REQUEST)
@@ -172,21 +173,12 @@ def test_a_log_that_comes_slowly_is_waited_for(tmp_path: Path) -> None:
         assert logs.short_of({"rank.0.log": 20}, patience_s=0.5) == {}
 
 
-class Lost:
-    """A node that does not answer any more."""
-
-    node = "a-1"
-
-    def run(self, _command: Command) -> Result:
-        raise UnreachableError(self.node, "could not open a session")
-
-
 def test_a_node_counts_as_lost_before_its_reader_gets_the_message() -> None:
     """Otherwise the reader could wait for another message that never comes."""
     seen = []
     ended = threading.Event()
     unused: Any = None
-    nodes: Any = {"a-1": Lost()}
+    nodes: Any = {"a-1": FakeTransport("a-1", unreachable="could not open a session")}
 
     def on_end(back: Reconnected) -> None:
         seen.append((type(back.error), reconnector.is_reconnecting(back.node)))

@@ -49,9 +49,11 @@ def test_the_command() -> None:
     )
 
 
-def test_another_user_and_no_networks() -> None:
+def test_another_user_and_working_directory_and_no_networks() -> None:
     login = Login(user="train", uid=1000, home=PurePosixPath("/home/train"))
-    made = plan(replace(REQUEST, login=login, networks=()))
+    made = plan(replace(REQUEST, login=login, networks=(), workdir=PurePosixPath("/data")))
+    assert made.workdir == PurePosixPath("/data")
+    assert "ASCENDBOOT_WORKDIR=/data" in made.starts[0].command
     assert "--allow-run-as-root" not in made.starts[0].command
     assert "btl_tcp_if_include" not in made.starts[0].command
     assert "oob_tcp_if_include" not in made.starts[0].command
@@ -67,14 +69,10 @@ def test_the_command_line_is_the_command_in_its_environment() -> None:
     assert tuple(words[5 + count :]) == made.starts[0].command
 
 
-def test_the_logs_of_each_node() -> None:
+def test_the_files_and_logs() -> None:
     made = plan(REQUEST)
     assert made.logs_on("a-1") == ("rank.0.log", "rank.1.log", "launcher.log")
     assert made.logs_on("a-2") == ("rank.2.log", "rank.3.log")
-
-
-def test_the_files() -> None:
-    made = plan(REQUEST)
     ranks, launch = made.files_on("a-1")
     assert ranks.content == b"rank 0 device 4 local 0\nrank 1 device 5 local 1\n"
     run = made.command_line.replace(" && env", " && exec env", 1)
@@ -102,12 +100,6 @@ def test_a_script_of_the_control_machine_is_copied_to_every_node() -> None:
     words = f"script: main.py copied from {source} on the control machine"
     assert words in made.describe().splitlines()
     assert made.to_json()["script"] == {"path": f"{code}/main.py", "copied_from": source}
-
-
-def test_the_working_directory_can_be_another() -> None:
-    made = plan(replace(REQUEST, workdir=PurePosixPath("/data")))
-    assert made.workdir == PurePosixPath("/data")
-    assert "ASCENDBOOT_WORKDIR=/data" in made.starts[0].command
 
 
 def test_the_plan_says_how_the_order_of_ranks_was_chosen() -> None:

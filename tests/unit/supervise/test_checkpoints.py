@@ -73,11 +73,6 @@ def megatron(*folders: str, marker: str | None = "400\n", parts: int = 2) -> Lis
     return listing(*names, markers={} if marker is None else {TRACKER: marker})
 
 
-def test_megatron_resumes_from_what_its_marker_names() -> None:
-    found = newest({"n1": megatron(ITER_380, ITER_400)}, rules("megatron"))
-    assert found == Found(Checkpoint(400, D, ("n1",)))
-
-
 def test_a_megatron_folder_newer_than_the_marker_is_passed_over() -> None:
     found = newest({"n1": megatron(ITER_380, ITER_400, marker="380")}, rules("megatron"))
     assert found == Found(
