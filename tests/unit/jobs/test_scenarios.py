@@ -98,19 +98,15 @@ def verdict(progress: Progress, folder: Path, made: LaunchPlan = PLAN) -> dict[s
     return None if found.cause is None else Verdict.of_report(found.cause, folder).to_json()
 
 
-def place_of(ranks: list[int]) -> tuple[list[str], int | None]:
-    """The nodes of these ranks, and the device if it is one rank."""
-    nodes = dict.fromkeys(PLACES[rank].node for rank in ranks)
-    return list(nodes), PLACES[ranks[0]].device if len(ranks) == 1 else None
-
-
 @pytest.mark.parametrize("row", ROWS)
 def test_the_report_names_the_cause(row: Scenario, tmp_path: Path) -> None:
     progress, _ = written(row, tmp_path)
     found = verdict(progress, tmp_path)
     assert wrong_parts(found, row.cause()) == {}, found
     assert found
-    assert (found["nodes"], found["device"]) == place_of(found["ranks"])
+    places = [PLACES[rank] for rank in found["ranks"]]
+    assert found["nodes"] == list(dict.fromkeys(place.node for place in places))
+    assert found["device"] == (places[0].device if len(places) == 1 else None)
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -148,18 +148,15 @@ def test_a_launcher_is_looked_for_where_its_ranks_are_not(stage: Path) -> None:
     ]
 
 
-def start_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
-
-
 @pytest.mark.parametrize("launcher", ["runs", "gone", "none"])
 def test_what_lives_of_jobs_of_any_cluster(
     stage: Path, rank: subprocess.Popen[bytes], launcher: str
 ) -> None:
     folder = stage / "base/other/jobs/t-before"
     folder.mkdir(parents=True)
+    start = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()[19]
     of_launcher = {
-        "runs": f"supervisor - pid {os.getpid()} start {start_of(os.getpid())}\n",
+        "runs": f"supervisor - pid {os.getpid()} start {start}\n",
         "gone": f"launcher - pid {os.getpid()} start 1\n",
         "none": "",
     }[launcher]
