@@ -26,10 +26,9 @@ from tests.unit.checks import well
 ONE = well.cluster(well.node(1))
 
 
-def chips(name: str, *ids: int, chip_id: int = 0) -> dict[str, Any]:
-    found = tuple(replace(well.npu(i, name), chip_id=chip_id and i % 2) for i in ids)
+def chips(name: str, *ids: int) -> dict[str, Any]:
     return {
-        "npus": Answered(NpuMap(found)),
+        "npus": Answered(NpuMap(tuple(well.npu(i, name) for i in ids))),
         "device_networks": Answered(tuple(well.network(1, i) for i in ids)),
     }
 

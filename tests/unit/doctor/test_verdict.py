@@ -19,7 +19,6 @@ from ascendboot.ranktable.formats.servers import RankedDevice, RankTable, Server
 Files: TypeAlias = dict[str, str | bytes]
 NO_LAYOUT = Layout()
 RECORDED = Path(__file__).parents[2] / "data/doctor"
-CANN = "[ERROR] {}({},python3):2026-01-02-03:04:{:06.3f}.000 [x.cc:1] [7]"
 OWN = (
     'Traceback (most recent call last):\n  File "main.py", line 7, in <module>\n    loss()\n'
     "ValueError: loss is nan\n"
@@ -27,8 +26,8 @@ OWN = (
 RESET = "RuntimeError: [pair.cc:537] Read error [192.0.2.11]:1: Connection reset by peer\n"
 
 
-def cann(words: str, *, pid: int = 7, at: float = 5.0, module: str = "HCCL") -> str:
-    return CANN.format(module, pid, at) + words + "\n"
+def cann(words: str, *, pid: int = 7, module: str = "HCCL") -> str:
+    return f"[ERROR] {module}({pid},python3):2026-01-02-03:04:05.000.000 [x.cc:1] [7]{words}\n"
 
 
 def identity(rank: int, size: int = 4, *, pid: int = 7, job: str = "1") -> str:
@@ -41,13 +40,10 @@ def identity(rank: int, size: int = 4, *, pid: int = 7, job: str = "1") -> str:
     )
 
 
-def waits(rank: int, size: int = 4) -> str:
+def waits(rank: int) -> str:
     """A rank reports that it waits for another."""
-    return cann(
-        f"Task run failed, base information is taskType[Notify Wait], remote rank:[{rank}]."
-    ) + cann(f"groupRank information is group:[x], rankSize[{size}], rankId[0].").replace(
-        ", rankId[0]", ""
-    )
+    words = f"Task run failed, base information is taskType[Notify Wait], remote rank:[{rank}]."
+    return cann(words) + cann("groupRank information is group:[x], rankSize[4].")
 
 
 DEVICES = [RankedDevice(device_id=n % 2, device_ip=f"198.51.100.{n}", rank_id=n) for n in range(4)]
@@ -411,9 +407,8 @@ def test_what_is_added_while_a_file_is_read_is_left(tmp_path: Path) -> None:
     assert len(first) + sum(map(len, blocks)) == size
 
 
-def group(rank: int, size: int = 2) -> str:
-    words = f"groupRank information is group:[192.0.2.1%eth0_1], rankSize[{size}], rankId[{rank}]."
-    return cann(words)
+def group(rank: int) -> str:
+    return cann(f"groupRank information is group:[192.0.2.1%eth0_1], rankSize[2], rankId[{rank}].")
 
 
 def test_a_rank_in_a_smaller_communicator_is_not_that_of_the_job(tmp_path: Path) -> None:

@@ -68,10 +68,10 @@ def test_one_rank_fails_and_all_others_are_ended_for_it() -> None:
     )
 
 
-def at(rank: int, place: str, wchan: str = "futex_wait_queue", state: str = "S") -> Clue:
+def at(rank: int, place: str, wchan: str = "futex_wait_queue") -> Clue:
     """A rank that was ended with the job, and where it was then."""
     lines = ['Thread 9 (idle): "MainThread"', f"    {place} (x.py:3)", "    main (x.py:9)"]
-    seen = RankView(rank=rank, node=f"a-{1 + rank // 2}", pid=9, state=state, wchan=wchan)
+    seen = RankView(rank=rank, node=f"a-{1 + rank // 2}", pid=9, state="S", wchan=wchan)
     seen.spy_code, seen.spy_lines = 0, lines if place else []
     return ended(rank, 143, 12.0, is_ended_by_us=True, view=seen)
 

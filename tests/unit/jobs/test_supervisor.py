@@ -63,11 +63,11 @@ def interrupted(made: Job, _progress: Progress) -> JobReport:
     return ended(made, JobState.INTERRUPTED, 130)
 
 
-def rank_failed(made: Job, _progress: Progress, code: int = 7) -> JobReport:
+def rank_failed(made: Job, _progress: Progress) -> JobReport:
     failure = FirstFailure(
-        rank=0, node="a-1", device=0, exit_code=code, signal=None, message="", log=""
+        rank=0, node="a-1", device=0, exit_code=7, signal=None, message="", log=""
     )
-    return replace(ended(made, JobState.FAILED, code), first_failure=failure)
+    return replace(ended(made, JobState.FAILED, 7), first_failure=failure)
 
 
 def lost(*nodes: str) -> Outcome:

@@ -31,6 +31,9 @@ LINK_CONFIRM_S = 20.0
 class World:
     """One step of the job takes a second; ranks, nodes and what is seen of them are simulated."""
 
+    total, every = 7200, 600
+    """How many steps the job has, and when it writes checkpoints."""
+
     def __init__(
         self,
         seed: int,
@@ -39,14 +42,11 @@ class World:
         shape: Parallel | None = None,
         limits: Limits | None = None,
         pick: Pick = keep_members,
-        total: int = 7200,
-        every: int = 600,
     ) -> None:
         self.random = random.Random(seed)  # noqa: S311
         self.names = tuple(f"n{i}" for i in range(count))
         self.shape = shape or Parallel(tp=8)
         self.limits = limits or Limits()
-        self.total, self.every = total, every
         self.clock = self.random.uniform(0, 1e6)
         self.began = self.clock
         self.events: list[Mapping[str, Any]] = []

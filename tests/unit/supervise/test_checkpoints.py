@@ -137,11 +137,11 @@ def test_without_a_number_in_its_marker_no_megatron_checkpoint_is_trusted(
 # ----------------------------------------------------------------------------------- TensorFlow
 
 
-def tensorflow(*steps: int, marker: int, shards: int = 2, without: str = "") -> Listing:
+def tensorflow(*steps: int, marker: int, without: str = "") -> Listing:
     names = []
     for step in steps:
         stem = f"model.ckpt-{step}"
-        data = [f"{stem}.data-{n:05d}-of-{shards:05d}" for n in range(shards)]
+        data = [f"{stem}.data-{n:05d}-of-00002" for n in (0, 1)]
         names += [f"{stem}.index", f"{stem}.meta", *data]
     state = f'model_checkpoint_path: "model.ckpt-{marker}"\nall_model_checkpoint_paths: "x-9"\n'
     return listing(*(n for n in names if n != without), markers={"checkpoint": state})

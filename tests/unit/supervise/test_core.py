@@ -30,12 +30,8 @@ class Job:
 
     def __init__(self, *nodes: str, **more: Any) -> None:
         self.events: list[Mapping[str, Any]] = []
-        usual: dict[str, Any] = {
-            "shape": Parallel(tp=8),
-            "limits": Limits(),
-            "on_event": self.events.append,
-        }
-        self.core = Core(nodes or NODES, 8, **{**usual, **more})
+        more = {"shape": Parallel(tp=8), "limits": Limits(), **more}
+        self.core = Core(nodes or NODES, 8, **more, on_event=self.events.append)
 
     def run(self, at: float = 0.0) -> Job:
         self.core.begin(at)
