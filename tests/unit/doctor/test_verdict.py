@@ -246,9 +246,8 @@ def test_a_rank_table_of_another_job_is_not_used(tmp_path: Path) -> None:
     other = TABLE.replace("198.51.100.", "203.0.113.")
     found = examined(tmp_path / "logs", files, with_table(tmp_path / "logs", other))
     assert [one.cause.ranks for one in found.verdicts] == [(2,)]
-    assert [
-        note for note in found.notes if "of another job: its rank 0 has the device address" in note
-    ]
+    why = "of another job: its rank 0 has the device address"
+    assert [note for note in found.notes if why in note]
 
 
 def test_two_jobs_in_the_same_folder_are_two_verdicts(tmp_path: Path) -> None:
@@ -273,9 +272,8 @@ def test_two_jobs_with_their_lines_in_turns_are_two_verdicts(tmp_path: Path) -> 
         for job in (1, 2)
     }
     both = [text.splitlines(keepends=True) for job in (1, 2) for text in lines[job]]
-    found = examined(
-        tmp_path, {"all.log": "".join("".join(row) for row in zip(*both, strict=True))}
-    )
+    mixed = "".join("".join(row) for row in zip(*both, strict=True))
+    found = examined(tmp_path, {"all.log": mixed})
     causes = [(one.cause.ranks, one.known_id) for one in found.verdicts]
     assert causes == [((0,), "device-lost"), ((1,), "device-lost")]
 

@@ -75,10 +75,8 @@ def keys_of_all() -> set[str]:
 
 def accounted_keys(file: str) -> set[str]:
     keys = facts(file)["keys"]
-    known = {
-        *keys["carried"],
-        *(key.removesuffix("[]") for of in keys["left"].values() for key in of),
-    }
+    left = {key.removesuffix("[]") for of in keys["left"].values() for key in of}
+    known = {*keys["carried"]} | left
     for top, of in keys["kept"].items():
         inner = {key for key in keys_of_all() if key.partition(".")[0] == top}
         known |= inner if of is True else {f"{top}.{key}" for key in of}

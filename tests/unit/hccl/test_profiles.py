@@ -24,9 +24,7 @@ def test_defaults_lie_within_the_limits() -> None:
     assert len(defaults) == 28
 
 
-LIMITED = {
-    name: variable.limits for name, variable in profiles.rec_sdk_tf().items() if variable.limits
-}
+LIMITED = {name: it.limits for name, it in profiles.rec_sdk_tf().items() if it.limits}
 
 
 @pytest.mark.parametrize("name", LIMITED)

@@ -44,11 +44,9 @@ class Streaming:
         self.all_end.wait(timeout=300)
 
 
-def followed(
-    folder: Path, together: int = 1, **more: Any
-) -> tuple[Followers, Callable[[bytes], None]]:
-    """Followers of two nodes, and what takes the bytes of the first."""
-    all_end = threading.Barrier(together)
+def followed(folder: Path, ends: int = 1, **more: Any) -> tuple[Followers, Callable[[bytes], None]]:
+    """Followers of two nodes, whose streams end so many at once; what takes the first's bytes."""
+    all_end = threading.Barrier(ends)
     more = {"output": RankOutput(lambda _: None), "on_event": lambda _: None, **more}
     followers = Followers(PLAN, folder, forks=4, **more)
     transports: Any = {node: Streaming(node, all_end) for node in PLAN.nodes}
@@ -127,7 +125,7 @@ def test_a_sign_of_life_contains_what_ranks_use_and_whether_they_wrote(tmp_path:
 
 
 def test_all_nodes_are_waited_for_and_closed_at_once(tmp_path: Path) -> None:
-    followers, _ = followed(tmp_path, together=len(PLAN.nodes))
+    followers, _ = followed(tmp_path, ends=len(PLAN.nodes))
     began = time.monotonic()
 
     short = followers.short_of({"a-1": {"rank.0.log": 3}, "a-2": {"rank.2.log": 4}}, patience_s=1.0)

@@ -223,9 +223,8 @@ def test_ranks_that_were_ended_on_purpose_are_no_cause(tmp_path: Path) -> None:
     found = report(followed, tmp_path, a_1=10.0)
     assert (found.state, found.exit_code, found.first_failure) == (JobState.FAILED, 1, None)
     assert found.message == f"ssh: closed\n{words}"
-    earlier = replace(
-        progress((0, 143, 20.5), (1, 1, 19.9), (2, 7, 9.8)), endings={0: 20.0, 1: 9.9}
-    )
+    earlier = progress((0, 143, 20.5), (1, 1, 19.9), (2, 7, 9.8))
+    earlier.endings |= {0: 20.0, 1: 9.9}
     assert failing_rank(report(earlier, tmp_path, a_1=10.0)) == 2
     assert failing_rank(report(earlier, tmp_path)) == 2
 
@@ -298,9 +297,7 @@ def first(found: JobReport) -> tuple[int | None, str]:
     return cause_of(found).rank, cause_of(found).words
 
 
-def test_the_rank_with_an_own_error_is_the_cause_although_another_ended_first(
-    tmp_path: Path,
-) -> None:
+def test_a_rank_with_an_own_error_is_the_cause_although_another_ended_first(tmp_path: Path) -> None:
     (tmp_path / "rank.2.log").write_text(OWN)
     (tmp_path / "rank.0.log").write_text(RESET)
     seen = progress((0, 1, T), (1, 143, T + 1), (2, 143, T + 1))
@@ -512,9 +509,8 @@ def test_arrivals_become_sparse_and_stay_right() -> None:
 def test_item_09_mpirun_alone_names_the_node_of_the_lost_peer(tmp_path: Path) -> None:
     for rank in (0, 1):
         (tmp_path / f"rank.{rank}.log").write_text(RESET)
-    (tmp_path / "launcher.log").write_bytes(
-        (RECORDED / "openmpi-4.1/peer-hung-up.txt").read_bytes()
-    )
+    words = (RECORDED / "openmpi-4.1/peer-hung-up.txt").read_bytes()
+    (tmp_path / "launcher.log").write_bytes(words)
     seen = progress((0, 1, T), (1, 1, T))
     cause = cause_of(report(seen, tmp_path))
     assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (2, 3))

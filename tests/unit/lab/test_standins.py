@@ -131,9 +131,7 @@ def recorded_format(option: str) -> re.Pattern[str]:
         ("-tls", ("3", "0", "0")),
     ],
 )
-def test_values_stand_in_the_recorded_format(
-    node: Node, option: str, values: tuple[str, ...]
-) -> None:
+def test_values_have_the_recorded_format(node: Node, option: str, values: tuple[str, ...]) -> None:
     code, out, err = node.hccn("-i", "3", option, "-g")
     match = recorded_format(f"{option} -g").fullmatch(out)
     assert match, out
@@ -178,9 +176,7 @@ def test_a_ping_that_is_answered_looks_as_recorded(node: Node) -> None:
         ((1, 3), "3 packets transmitted, 2 received, 33.33% packet loss"),
     ],
 )
-def test_a_ping_with_an_answer_missing_fails(
-    node: Node, answered: tuple[int, ...], last: str
-) -> None:
+def test_a_ping_without_an_answer_fails(node: Node, answered: tuple[int, ...], last: str) -> None:
     lines = ANSWERED.splitlines(keepends=True)
     node.network(link="UP", ping="".join(lines[i] for i in (0, *answered)), code=1)
     code, out, err = node.hccn("-i", "3", "-ping", "-g", "address", "198.19.2.107", "pkt", "64")

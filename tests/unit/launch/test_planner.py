@@ -79,9 +79,7 @@ def test_the_files_and_logs() -> None:
     assert f"run() {{ {run}; }}\n".encode() in launch.content
 
 
-def test_where_ranks_follow_leaf_switches_each_node_gets_its_number_and_that_of_the_primary() -> (
-    None
-):
+def test_each_node_gets_its_number_by_leaf_switches_and_that_of_the_primary() -> None:
     made = plan(replace(REQUEST, master_index=1))
     contents = {(node, file.path.name): file.content for node, file in made.files}
     for node, own in (("a-1", b"0\n"), ("a-2", b"1\n")):

@@ -102,9 +102,7 @@ def test_a_module_that_is_missing_is_named() -> None:
         ("/code/main", "", ""),
     ],
 )
-def test_a_script_that_is_to_be_run_by_something_else(
-    script: str, opening: str, level: str
-) -> None:
+def test_a_script_that_something_else_is_to_run(script: str, opening: str, level: str) -> None:
     found = second(replace(JOB, script=PurePosixPath(script)), opening=Answered(opening))
     pattern = f"script {level} lab-2: {script} is no script of Python: … {opening}; give train …"
     assert alike("\n".join(found), pattern if level else "")
@@ -244,9 +242,7 @@ def test_what_is_left_of_a_job_is_named_with_its_pids() -> None:
 
 
 @pytest.mark.parametrize("launcher", ["runs", "gone", "none"])
-def test_an_earlier_generation_of_the_job_itself_is_left_over_even_if_it_runs(
-    launcher: str,
-) -> None:
+def test_an_earlier_generation_of_the_job_itself_is_left_over_though_it_runs(launcher: str) -> None:
     folder = queries.JobFolder("sup.g1", launcher, f"{JOB.base}/jobs/sup.g1")
     jobs = Answered(queries.Jobs((queries.JobProcess(6, "sup.g1", "python3 main.py"),), (folder,)))
     found = {"lab-2": probe(2, jobs=jobs)}

@@ -61,9 +61,8 @@ def test_versions_come_from_the_environment_of_the_node(stage: Path) -> None:
         (packages / f"{name}-info").mkdir(parents=True)
     (stage / "base/lab/env/node.env").write_text(f"echo noise; export PYTHONPATH={packages}\n")
     script = stage / "main.py"
-    script.write_text(
-        "import os, mindspore.nn as n\nfrom torch.nn import functional\nimports = 1\n"
-    )
+    lines = ("import os, mindspore.nn as n", "from torch.nn import functional", "imports = 1\n")
+    script.write_text("\n".join(lines))
     found = value(of_work(stage, script=PurePosixPath(script)).packages)
     assert found.python == ".".join(map(str, sys.version_info[:3]))
     assert {k: v for k, v in found.versions.items() if k.startswith("torch")} == {
@@ -341,9 +340,8 @@ def test_a_host_side_without_tools_or_with_a_busy_one(stage: Path) -> None:
     assert isinstance(bare.holders, Unanswered)
     assert bare.holders.kind == "missing"
     assert bare.device_ips == Answered(queries.DeviceIps({}))
-    Here(stage).put(
-        "npu-smi", "echo 'dcmi model initialized failed, because the device is used. x'\n"
-    )
+    words = "dcmi model initialized failed, because the device is used. x"
+    Here(stage).put("npu-smi", f"echo '{words}'\n")
     busy = answers(stage, facts, **{"/etc/hccn.conf": f"{stage}/none"})
     assert isinstance(busy.holders, Unanswered)
     assert busy.holders.kind == "busy"

@@ -126,9 +126,7 @@ def test_a_distributed_megatron_checkpoint_needs_its_metadata() -> None:
 
 
 @pytest.mark.parametrize("marker", [None, "", "release", "4 00", "9" * 5000])
-def test_without_a_number_in_its_marker_no_megatron_checkpoint_is_trusted(
-    marker: str | None,
-) -> None:
+def test_without_a_number_in_the_marker_no_megatron_checkpoint_counts(marker: str | None) -> None:
     found = newest({"n1": megatron(ITER_400, marker=marker)}, rules("megatron"))
     assert found.checkpoint is None
     assert TRACKER in found.notes[0]
@@ -419,9 +417,7 @@ def test_the_chosen_step_is_the_newest_that_all_have(
         ("'{path} {step}'", ("/a b/c 400",)),
     ],
 )
-def test_the_words_of_resume_arg_are_filled_in(
-    resume_arg: str | None, words: tuple[str, ...]
-) -> None:
+def test_words_of_resume_arg_are_filled_in(resume_arg: str | None, words: tuple[str, ...]) -> None:
     checkpoint = Checkpoint(400, "/a b/c", ("n1",))
     assert resume_words(rules("torch", resume_arg=resume_arg), checkpoint) == words
 

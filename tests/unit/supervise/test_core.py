@@ -311,10 +311,8 @@ def test_three_generations_without_a_checkpoint_need_an_operator(job: Job) -> No
     job.restart(105, HANG)
     job.fault(HANG, 205)
     end = only(End, job.again(206))
-    assert (end.exit_code, end.words) == (
-        93,
-        "no newer checkpoint in 3 generations; last cause: hang",
-    )
+    assert end.exit_code == 93
+    assert end.words == "no newer checkpoint in 3 generations; last cause: hang"
 
 
 def test_the_budget_of_restarts_ends_with_a_retryable_code() -> None:

@@ -278,9 +278,7 @@ OF_ONE_NODE = [pair for way in pairings(Placement(SLOTS[:4])) for pair in way]
     ],
     ids=["with two partners", "a link", "all of a node alike"],
 )
-def test_devices_that_fail_are_one_finding(
-    pairs: list[tuple[int, int]], why: str, who: str
-) -> None:
+def test_failed_devices_are_one_finding(pairs: list[tuple[int, int]], why: str, who: str) -> None:
     [(id_, _, where, text)] = lines(checked(dict.fromkeys(pairs, why))[0])
     assert (id_, where) == ("hccl-test-failed", (ONE,))
     start = f"{who}: HCCL Test failed: {why}"

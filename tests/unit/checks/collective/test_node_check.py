@@ -148,9 +148,8 @@ def test_npus_are_not_compared_with_processors() -> None:
     slots = tuple(SLOTS[rank % 4] for rank in range(6))
     rates = {rank: npu(product) for rank, product in enumerate((300.0, 301.0, 50.0))}
     rates |= {rank + 3: {**own, "by": "processor"} for rank, own in rates.items()}
-    found = [
-        f.text.partition(":")[0] for f in node_check._of_rates(slots, rates) if f.level == "error"
-    ]
+    rated = node_check._of_rates(slots, rates)
+    found = [f.text.partition(":")[0] for f in rated if f.level == "error"]
     assert found == ["device 4", "device 5"]
 
 
