@@ -204,11 +204,8 @@ def test_no_table_is_for_950_and_others() -> None:
 
 def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:
     lab = replace(well.TWO, primary_name="lab-2")
-    for facts in (
-        {f"lab-{n}": well.facts(n) for n in (1, 2)},
-        FACTS_A3,
-        {f"lab-{n}": well.a5(n) for n in (1, 2)},
-    ):
+    makers: tuple[Callable[[int], NodeFacts], ...] = (well.facts, well.a3, well.a5)
+    for facts in ({f"lab-{n}": make(n) for n in (1, 2)} for make in makers):
         devices = devices_in_order(lab, facts)
         rows = made_table(lab, facts).rows
         assert [(row.rank, row.device_id) for row in rows] == [

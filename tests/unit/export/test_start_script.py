@@ -52,14 +52,12 @@ def test_torchrun_takes_its_place_from_the_routing(pod: Path) -> None:
 def test_mpirun_starts_all_ranks_from_pod_0_and_ends_the_other_pods(pod: Path) -> None:
     code, lines = started(pod, "mpirun", "--mca", "a", "--", "python", "main.py", "x", X="1 2")
     fixed = f"--allow-run-as-root|-np|{RANKS}|--map-by|slot|--bind-to|none|-mca|plm_rsh_args"
-    assert (code, lines) == (
-        0,
-        [
-            "ssh|-n|-p|7722|j-worker-1.j|true|",
-            f"mpirun|{fixed}|-p 7722|--mca|a|bash|{START}|rank|python|main.py|x|",
-            f"ssh|-n|-p|7722|j-worker-1.j|kill $(cat {pod}/ascendboot-sshd.pid)|",
-        ],
-    )
+    assert code == 0
+    assert lines == [
+        "ssh|-n|-p|7722|j-worker-1.j|true|",
+        f"mpirun|{fixed}|-p 7722|--mca|a|bash|{START}|rank|python|main.py|x|",
+        f"ssh|-n|-p|7722|j-worker-1.j|kill $(cat {pod}/ascendboot-sshd.pid)|",
+    ]
     assert (pod / "ascendboot-environment").stat().st_mode & 0o777 == 0o600
     Here(pod / "bin").put("python", 'echo "$RANK_ID/$RANK_SIZE $DEVICE_ID $X $1"')
     place = {"OMPI_COMM_WORLD_RANK": "9", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}

@@ -31,12 +31,8 @@ LIMITED = {name: it.limits for name, it in profiles.rec_sdk_tf().items() if it.l
 def test_limits_hold_at_both_ends(name: str) -> None:
     least, most = LIMITED[name].least, LIMITED[name].most
     values = [str(n) for n in (least - 1, least, most, most + 1)]
-    assert [profiles.why_not_value(name, value) is None for value in values] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    are_allowed = [profiles.why_not_value(name, value) is None for value in values]
+    assert are_allowed == [False, True, True, False]
     assert profiles.why_not_value(name, "x") is not None
 
 
@@ -65,10 +61,8 @@ def test_horovodrun_gets_the_paths_of_the_profile() -> None:
     horovod = Answered(Horovod("/opt/py/bin/horovodrun", "0.28.1", has_mpi=True))
     facts = well.facts(1, horovod=horovod, ssh=Answered(Program("/usr/bin/ssh", "9.2p1")))
     own = Installed(base=PurePosixPath("/var/lib/ascendboot/lab"))
-    for profile, wanted in (
-        ("none", {}),
-        ("rec-sdk-tf", profiles.profile_paths("rec-sdk-tf", PACKAGES)),
-    ):
+    paths = profiles.profile_paths("rec-sdk-tf", PACKAGES)
+    for profile, wanted in (("none", {}), ("rec-sdk-tf", paths)):
         wish = well.cluster(well.node(1), profile=profile)
         decided = plan_cluster(wish, ClusterFacts({"lab-1": facts}, {"lab-1": own}))
         assert isinstance(decided, ClusterPlan)

@@ -181,10 +181,8 @@ def test_stacks_of_ranks_of_the_node_come_with_the_plogs(job: JobRecord, tmp_pat
     here.mkdir()
     for name in ("rank.0.stack", "rank.9.stack", "rank.1 .stack"):
         (there / name).write_text("rank 0 7 S -\nend\n")
-    assert (
-        logs.fetch_tails(job, {"a-1": answering("a-1", sent(there))}, here, has_logs=True, forks=4)
-        == {}
-    )
+    node = answering("a-1", sent(there))
+    assert logs.fetch_tails(job, {"a-1": node}, here, has_logs=True, forks=4) == {}
     assert [path.name for path in here.iterdir()] == ["rank.0.stack"]
 
 

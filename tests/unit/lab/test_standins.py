@@ -469,11 +469,8 @@ def test_the_super_pod_of_a_chip_of_a3_has_the_recorded_rows(node: Node) -> None
     assert "Invalid card id." in node.run("npu-smi", "info", *asked[:3], "4", "-c", "0")[1]
     assert "Invalid chip id." in node.run("npu-smi", "info", *asked[:3], "1", "-c", "2")[1]
     of_product(node, "a2")
-    assert node.run("npu-smi", "info", *asked) == (
-        193,
-        "This device does not support querying spod-info.\n",
-        "",
-    )
+    text = "This device does not support querying spod-info.\n"
+    assert node.run("npu-smi", "info", *asked) == (193, text, "")
 
 
 def test_the_table_of_a3_is_drawn_as_recorded(node: Node) -> None:
@@ -518,7 +515,5 @@ def test_an_npu_is_slow_or_does_not_compute_as_marked(node: Node) -> None:
     node.mark("npu-slow.1")
     assert [node.run("npu-load", device)[1] for device in "12"] == ["3\n", "1\n"]
     node.mark("npu-broken.1")
-    assert node.run("npu-load", "1")[::2] == (
-        1,
-        "the stand-in of device 1 is broken (lab.fault npu-broken)\n",
-    )
+    error = "the stand-in of device 1 is broken (lab.fault npu-broken)\n"
+    assert node.run("npu-load", "1")[::2] == (1, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -209,11 +210,8 @@ def test_links_that_are_down_and_tls_switches_that_differ() -> None:
 def living(launcher: str = "", *pids: int) -> Answered[queries.Jobs]:
     folder = f"{JOB.base}/jobs/old"
     folders = (queries.JobFolder("old", launcher, folder),) if launcher else ()
-    return Answered(
-        queries.Jobs(
-            tuple(queries.JobProcess(pid, "old", "python3 main.py") for pid in pids), folders
-        )
-    )
+    processes = tuple(queries.JobProcess(pid, "old", "python3 main.py") for pid in pids)
+    return Answered(queries.Jobs(processes, folders))
 
 
 def test_a_job_that_runs_is_named_at_its_nodes() -> None:
@@ -351,13 +349,9 @@ def test_every_check_has_its_row_in_the_reference() -> None:
 
 
 def placement(nodes: int, devices: int) -> Placement:
-    return Placement(
-        tuple(
-            Slot(well.node(i), d, f"198.51.100.{10 * i + d}", d)
-            for i in range(1, nodes + 1)
-            for d in range(devices)
-        )
-    )
+    places = product(range(1, nodes + 1), range(devices))
+    slots = (Slot(well.node(i), d, f"198.51.100.{10 * i + d}", d) for i, d in places)
+    return Placement(tuple(slots))
 
 
 def test_the_table_is_named_as_rec_sdk_names_it() -> None:

@@ -141,10 +141,8 @@ def test_a_launcher_is_looked_for_where_its_ranks_are_not(stage: Path) -> None:
     found = [of_work(stage)]
     (folder / "open").touch()
     found.append(of_work(stage))
-    assert [value(probe.jobs).folders for probe in found] == [
-        (),
-        (queries.JobFolder("t-elsewhere", "gone", str(folder)),),
-    ]
+    gone = queries.JobFolder("t-elsewhere", "gone", str(folder))
+    assert [value(probe.jobs).folders for probe in found] == [(), (gone,)]
 
 
 @pytest.mark.parametrize("launcher", ["runs", "gone", "none"])

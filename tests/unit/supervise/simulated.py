@@ -119,11 +119,8 @@ class World:
         for action in actions:
             self.do(action)
         if self.core.due is not None:
-            self.later(
-                max(0.0, self.core.due - self.clock),
-                lambda: self.call(lambda: self.core.tick(self.clock)),
-                ours=True,
-            )
+            wait_s = max(0.0, self.core.due - self.clock)
+            self.later(wait_s, lambda: self.call(lambda: self.core.tick(self.clock)), ours=True)
 
     def reload(self) -> None:
         document = json.loads(json.dumps(self.core.to_json()))
