@@ -24,6 +24,7 @@ from ascendboot.model.topology import (
     pick,
 )
 from ascendboot.value import replace
+from tests.unit.checks.well import cluster
 from tests.unit.transport import builders
 
 SIZES: dict[str, Signature] = {
@@ -266,11 +267,6 @@ def test_what_cannot_be_picked_or_kept(count: int, keep: tuple[str, ...]) -> Non
 
 def node(name: str, **changes: object) -> Node:
     return replace(builders.node(name), **changes)
-
-
-def cluster(*nodes: Node, **changes: object) -> Cluster:
-    plain = Cluster(name="c", nodes=nodes, primary_name=nodes[0].name, source="c.yaml")
-    return replace(plain, **changes)
 
 
 def names(cluster: Cluster) -> list[str]:
