@@ -16,7 +16,8 @@ from ascendboot.jobs import logs
 from ascendboot.jobs.evidence import TAIL_BYTES, tail_of
 from ascendboot.launch.plan import JobRecord
 from ascendboot.templates import script
-from tests.fake_transport import Answer, FakeTransport
+from tests.fake_transport import FakeTransport
+from tests.unit.jobs.test_stop import answering
 
 GROUPS = {"rack2": ["a-2", "a-3"], "rack3": ["a-3"]}
 TAIL = base64.b64encode(b"x").decode()
@@ -103,10 +104,6 @@ def sent(folder: Path, *names: str) -> str:
     words = (str(folder), str(TAIL_BYTES + 1), *names)
     argv = ("/bin/bash", "-c", script("jobs-tails.sh"), "tails", *words)
     return subprocess.run(argv, capture_output=True, check=True, text=True).stdout
-
-
-def answering(node: str, text: str) -> FakeTransport:
-    return FakeTransport(node, rules=[lambda _: Answer(text)])
 
 
 def test_the_end_of_a_log_reads_like_the_whole_log(job: JobRecord, tmp_path: Path) -> None:
