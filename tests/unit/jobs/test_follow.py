@@ -30,7 +30,7 @@ def says(name: str, data: bytes) -> bytes:
 
 
 class Streaming:
-    """A transport and its stream, which ends when this many end; what takes its bytes."""
+    """A transport and its stream, which is closed when all that close together are closing."""
 
     def __init__(self, node: str, all_end: threading.Barrier) -> None:
         self.node = node
@@ -45,7 +45,7 @@ class Streaming:
 
 
 def followed(folder: Path, ends: int = 1, **more: Any) -> tuple[Followers, Callable[[bytes], None]]:
-    """Followers of two nodes, whose streams end so many at once; what takes the first's bytes."""
+    """Followers of two nodes, of which so many end at once, and what takes the first's bytes."""
     all_end = threading.Barrier(ends)
     more = {"output": RankOutput(lambda _: None), "on_event": lambda _: None, **more}
     followers = Followers(PLAN, folder, forks=4, **more)
