@@ -110,33 +110,31 @@ def test_the_plan_says_how_the_order_of_ranks_was_chosen() -> None:
 def test_describe() -> None:
     made = plan(REQUEST)
     sizes = [len(file.content) for _, file in made.files]
-    assert made.describe() == "\n".join(
-        (
-            "job job-1: 4 ranks on 2 nodes",
-            "  a-1: ranks 0-1 on devices 4,5",
-            "  a-2: ranks 2-3 on devices 0,1",
-            "script: main.py from code.path /workspace on the nodes",
-            f"files in {BASE}/jobs/job-1:",
-            f"  a-[1-2]: ranks ({sizes[0]} bytes, mode 0644)",
-            f"  a-1: launch.sh ({sizes[2]} bytes, mode 0700)",
-            "environment of the launcher:",
-            f"  PATH={PATH}",
-            "  HOME=/root",
-            "  USER=root",
-            "  LOGNAME=root",
-            "  LANG=C.UTF-8",
-            "  ASCENDBOOT_JOB_ID=job-1",
-            "  SHLVL=1",
-            "  OMPI_MCA_oob_tcp_keepalive_time=10",
-            "  OMPI_MCA_oob_tcp_keepalive_intvl=5",
-            "  OMPI_MCA_oob_tcp_keepalive_probes=3",
-            "  OMPI_MCA_btl_ofi_provider_include=none",
-            "  OMPI_MCA_mpi_yield_when_idle=1",
-            "launcher: mpirun starts jobs: the default",
-            "command, on a-1:",
-            f"  {made.command_line}",
-        )
-    )
+    assert made.describe().split("\n") == [
+        "job job-1: 4 ranks on 2 nodes",
+        "  a-1: ranks 0-1 on devices 4,5",
+        "  a-2: ranks 2-3 on devices 0,1",
+        "script: main.py from code.path /workspace on the nodes",
+        f"files in {BASE}/jobs/job-1:",
+        f"  a-[1-2]: ranks ({sizes[0]} bytes, mode 0644)",
+        f"  a-1: launch.sh ({sizes[2]} bytes, mode 0700)",
+        "environment of the launcher:",
+        f"  PATH={PATH}",
+        "  HOME=/root",
+        "  USER=root",
+        "  LOGNAME=root",
+        "  LANG=C.UTF-8",
+        "  ASCENDBOOT_JOB_ID=job-1",
+        "  SHLVL=1",
+        "  OMPI_MCA_oob_tcp_keepalive_time=10",
+        "  OMPI_MCA_oob_tcp_keepalive_intvl=5",
+        "  OMPI_MCA_oob_tcp_keepalive_probes=3",
+        "  OMPI_MCA_btl_ofi_provider_include=none",
+        "  OMPI_MCA_mpi_yield_when_idle=1",
+        "launcher: mpirun starts jobs: the default",
+        "command, on a-1:",
+        f"  {made.command_line}",
+    ]
 
 
 def test_to_json() -> None:
