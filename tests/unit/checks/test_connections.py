@@ -18,8 +18,9 @@ from ascendboot.checks.probes import (
 )
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answer, Answered, Unanswered
-from ascendboot.value import replace
 from tests.unit.checks import well
+from tests.unit.checks.test_probes import in_pods
+from tests.unit.checks.test_probes import probes as probes_among
 
 Pinged = Callable[[PingProbe], Answer[Ping] | None]
 Opened = Callable[[TcpProbe], TcpResult]
@@ -39,10 +40,7 @@ def findings(
     coverage: Coverage = "ring",
 ) -> list[str]:
     """The findings of these results among so many nodes."""
-    numbers = range(1, count + 1)
-    cluster = well.cluster(*(well.node(n) for n in numbers))
-    facts = {f"lab-{n}": well.facts(n) for n in numbers}
-    probes = probes_of(cluster, facts, coverage, ssh_ports=dict.fromkeys(facts, 12345))
+    probes = probes_among(count, coverage)
     results = {
         name: ProbeResults(
             {ping: answer for ping in mine.pings if (answer := pinged(ping)) is not None},
@@ -143,11 +141,7 @@ OLD_TOOL = Unanswered("failed", "could not ping: hccn_tool -hccs_ping: Get inval
 def test_lost_packets_on_a3(
     pod: int | None, answer: Answer[Ping], found: tuple[str, str] | None
 ) -> None:
-    facts = {}
-    for n in (1, 2):
-        vnics = [well.network(n, i, vnic=Answered(f"192.168.{n}.{i}")) for i in range(8)]
-        facts[f"lab-{n}"] = well.a3(n, pod, 8, device_networks=Answered(tuple(vnics)))
-    probes = probes_of(replace(well.TWO, product="a3"), facts, "ring", ssh_ports={})
+    probes = in_pods(pod, pod, coverage="ring")
     results = {name: ProbeResults(dict.fromkeys(p.pings, answer)) for name, p in probes.items()}
     assert [(f.id, f.level) for f in probe_findings(probes, results)] == ([found] if found else [])
 

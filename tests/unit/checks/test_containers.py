@@ -62,9 +62,7 @@ def test_a_running_container_on_the_host_network_has_no_finding() -> None:
         ),
     ],
 )
-def test_a_container_that_cannot_be_used(
-    answer: Answered[Engines] | Unanswered, pattern: str
-) -> None:
+def test_an_unusable_container(answer: Answered[Engines] | Unanswered, pattern: str) -> None:
     seen = (facts(n, container=answer, work_machine=facts(n).machine) for n in (1, 2))
     message = only(messages(IN_CONTAINERS, *seen))
     assert alike(message, pattern.replace(":", " error lab-[1-2]:", 1))

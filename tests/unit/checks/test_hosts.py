@@ -33,6 +33,10 @@ def mpirun(version: str, path: str = "/usr/bin/mpirun") -> Answered[Program]:
     return Answered(Program(path, version))
 
 
+def clock(offset_s: float, uncertainty_s: float = 0.1) -> Answered[Clock]:
+    return Answered(Clock(offset_s=offset_s, uncertainty_s=uncertainty_s))
+
+
 def test_versions_that_differ_name_the_few() -> None:
     lab = cluster(*(node(i) for i in range(1, 17)))
     seen = [facts(i, openmpi=mpirun("4.1.4" if i in (3, 14) else "4.1.5")) for i in range(1, 17)]
@@ -57,6 +61,7 @@ def test_versions_that_differ_name_the_few() -> None:
             "arch-differs warning lab-[1-2]: … the architecture aarch64, lab-2 has x86_64",
         ),
         ({"system": Answered(system(1))}, 'hostname-twice warning lab-[1-2]: 2 nodes … "lab-1"'),
+        ({"clock": clock(35.0, uncertainty_s=6.0)}, ""),
     ],
 )
 def test_a_node_that_differs(changes: dict[str, Any], text: str) -> None:
@@ -74,10 +79,6 @@ def test_one_machine_under_two_names_is_one_finding() -> None:
     assert text == "same-machine error lab-[1-2]: lab-[1-2] are one and the same machine"
 
 
-def clock(offset_s: float, uncertainty_s: float = 0.1) -> Answered[Clock]:
-    return Answered(Clock(offset_s=offset_s, uncertainty_s=uncertainty_s))
-
-
 @pytest.mark.parametrize(
     ("offsets", "text"),
     [
@@ -91,10 +92,6 @@ def test_clocks_against_their_median(offsets: tuple[float, ...], text: str) -> N
     lab = cluster(*(node(i) for i, _ in enumerate(offsets, 1)))
     seen = [facts(i, clock=clock(offset)) for i, offset in enumerate(offsets, 1)]
     assert found(lab, *seen) == (f"clock-off warning {text}" if text else "")
-
-
-def test_a_clock_within_its_uncertainty_is_no_finding() -> None:
-    assert second(clock=clock(35.0, uncertainty_s=6.0)) == ""
 
 
 def test_a_cluster_folder_that_nodes_may_share() -> None:

@@ -149,9 +149,8 @@ def test_a_chief_port_that_outgoing_connections_may_take() -> None:
     reserved = Answered(KernelPorts(32768, 60999, ((50000, 50003), (60000, 60031))))
     assert first(lab, kernel_ports=reserved) == ""
     silent = Unanswered("failed", "could not read the kernel's ports: no")
-    assert (
-        first(lab, kernel_ports=silent) == f"kernel-ports-unknown warning lab-1: {silent.message}"
-    )
+    text = f"kernel-ports-unknown warning lab-1: {silent.message}"
+    assert first(lab, kernel_ports=silent) == text
 
 
 def test_a_chief_device_that_no_rank_has() -> None:

@@ -20,7 +20,6 @@ from ascendboot.checks.probes import (
     read_probes,
 )
 from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress, Ping
 from ascendboot.facts.parsers.system import KernelPorts
 from ascendboot.facts.query import Answered, Unanswered
@@ -77,17 +76,13 @@ def test_one_node_tries_nothing(coverage: Coverage) -> None:
     assert probes(1, coverage) == {"lab-1": NodeProbes()}
 
 
-def with_ips(number: int, *ips: str) -> NodeFacts:
-    """A node with one device that has these addresses."""
-    addresses = Answered(tuple(DeviceAddress(ip, "0") for ip in ips))
-    networks = Answered((well.network(number, 0, addresses=addresses),))
-    return well.facts(number, **well.npus(0), device_networks=networks)
-
-
 def test_nodes_with_fewer_devices_or_none_and_devices_with_two_ports() -> None:
+    ips = ("192.0.2.1", "192.0.2.2", "2001:db8::1")  # IPv6 is not pinged
+    addresses = Answered(tuple(DeviceAddress(ip, "0") for ip in ips))
+    two_ports = Answered((well.network(2, 0, addresses=addresses),))
     facts = {
         "lab-1": well.facts(1, **well.npus(0, 1)),
-        "lab-2": with_ips(2, "192.0.2.1", "192.0.2.2", "2001:db8::1"),  # IPv6 is not pinged
+        "lab-2": well.facts(2, **well.npus(0), device_networks=two_ports),
         "lab-3": well.facts(3, **well.npus(), device_networks=Answered(())),
     }
     cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))

@@ -26,10 +26,9 @@ from tests.unit.checks import well
 ONE = well.cluster(well.node(1))
 
 
-def chips(name: str, *ids: int, chip_id: int = 0) -> dict[str, Any]:
-    found = tuple(replace(well.npu(i, name), chip_id=chip_id and i % 2) for i in ids)
+def chips(name: str, *ids: int) -> dict[str, Any]:
     return {
-        "npus": Answered(NpuMap(found)),
+        "npus": Answered(NpuMap(tuple(well.npu(i, name) for i in ids))),
         "device_networks": Answered(tuple(well.network(1, i) for i in ids)),
     }
 
@@ -60,9 +59,7 @@ REFUSED = "rank-table-refused error lab-1: …"
         ("Ascend something", (30,), ""),
     ],
 )
-def test_the_product_decides_what_table_is_taken(
-    name: str, ids: tuple[int, ...], pattern: str
-) -> None:
+def test_the_product_decides_on_the_table(name: str, ids: tuple[int, ...], pattern: str) -> None:
     facts = well.facts(1, **chips(name, *ids))
     assert well.alike(of_table(ONE, facts), pattern)
     assert of_table(replace(ONE, resource_mode="no-rank-table"), facts) == ""
@@ -78,9 +75,7 @@ def test_the_product_decides_what_table_is_taken(
         ("1.0", "Ascend950PR", "rank-table-generation … of 950, … of 2.0, and this one is of 1.0"),
     ],
 )
-def test_an_own_table_must_be_of_the_npus_generation(
-    generation: str, chip: str, pattern: str
-) -> None:
+def test_an_own_table_must_fit_the_npus(generation: str, chip: str, pattern: str) -> None:
     lines = of_table(own(generation), well.facts(1, **chips(chip, 0))).split("\n")
     assert well.alike("\n".join(n for n in lines if n.startswith("rank-table")), pattern)
 
@@ -114,9 +109,7 @@ NONE, OTHER = Answered(None), Answered(well.place(2, 3, 7))
         ({3: OTHER}, "super-pods-several error lab-2: … devices 0-2 in 0, device 3 in 7 …"),
     ],
 )
-def test_devices_that_are_not_all_in_one_known_super_pod(
-    changed: dict[int, Any], pattern: str
-) -> None:
+def test_devices_not_all_in_one_known_super_pod(changed: dict[int, Any], pattern: str) -> None:
     seen = well.a3(2)
     places = Answered({**(value_of(seen.super_pods) or {}), **changed})
     assert well.alike(of_table(well.TWO, well.a3(1), replace(seen, super_pods=places)), pattern)
@@ -211,11 +204,8 @@ def test_no_table_is_for_950_and_others() -> None:
 
 def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:
     lab = replace(well.TWO, primary_name="lab-2")
-    for facts in (
-        {f"lab-{n}": well.facts(n) for n in (1, 2)},
-        FACTS_A3,
-        {f"lab-{n}": well.a5(n) for n in (1, 2)},
-    ):
+    makers: tuple[Callable[[int], NodeFacts], ...] = (well.facts, well.a3, well.a5)
+    for facts in ({f"lab-{n}": make(n) for n in (1, 2)} for make in makers):
         devices = devices_in_order(lab, facts)
         rows = made_table(lab, facts).rows
         assert [(row.rank, row.device_id) for row in rows] == [
@@ -279,9 +269,7 @@ def test_the_table_of_950_has_the_devices_of_the_root_infos() -> None:
         (well.a5, "version 2.0, for 950"),
     ],
 )
-def test_reports_say_which_generation_is_written(
-    seen: Callable[[int], NodeFacts], words: str
-) -> None:
+def test_reports_name_the_written_generation(seen: Callable[[int], NodeFacts], words: str) -> None:
     facts = {f"lab-{n}": seen(n) for n in (1, 2)}
     text = made_table(well.TWO, facts).to_json()
     assert rank_table_words(well.TWO, facts, text) == f"rank table: {words}"

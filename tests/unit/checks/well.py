@@ -13,10 +13,11 @@ from ascendboot.facts.parsers.npu_smi import Npu, NpuMap, SuperPodPlace
 from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem, Interface, InterfaceAddress, System
 from ascendboot.facts.query import Answer, Answered, Clock
-from ascendboot.model.cluster import Cluster, Node, SshAccess
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
 from ascendboot.setup.survey import cluster_findings
 from ascendboot.value import replace
+from tests.unit.transport import builders
 
 T = TypeVar("T")
 FULL = FileSystem(mount_point="/", free_bytes=10**10, free_inodes=10**6)
@@ -29,14 +30,8 @@ def value(answer: Answer[T]) -> T:
 
 
 def node(number: int, **changes: Any) -> Node:
-    plain = Node(
-        name=f"lab-{number}",
-        address=f"198.18.0.{number}",
-        cluster_address=f"198.18.0.{number}",
-        server_id=f"198.18.0.{number}",
-        ssh=SshAccess(user="root"),
-    )
-    return replace(plain, **changes)
+    address = f"198.18.0.{number}"
+    return replace(builders.node(f"lab-{number}", address), **{"server_id": address, **changes})
 
 
 def cluster(*nodes: Node, **changes: Any) -> Cluster:
@@ -81,15 +76,10 @@ def system(number: int, **changes: Any) -> System:
 
 
 def interfaces(address: str, prefix_length: int = 16) -> Answered[tuple[Interface, ...]]:
-    return Answered(
-        tuple(
-            Interface(name=name, is_up=True, has_carrier=True, addresses=(address,))
-            for name, address in (
-                ("lo", InterfaceAddress("127.0.0.1", 8, "host")),
-                ("eth0", InterfaceAddress(address, prefix_length)),
-            )
-        )
-    )
+    loopback = InterfaceAddress("127.0.0.1", 8, "host")
+    lo = Interface(name="lo", is_up=True, has_carrier=True, addresses=(loopback,))
+    eth0 = replace(lo, name="eth0", addresses=(InterfaceAddress(address, prefix_length),))
+    return Answered((lo, eth0))
 
 
 def facts(number: int, **changes: Any) -> NodeFacts:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from ascendboot.jobs.job_report import running_report
-from ascendboot.launch.plan import PLAN_FILE, record_of
 from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, JobCause, JobState
 from ascendboot.value import replace
 from tests.unit.cli.calls import called
+from tests.unit.jobs.conftest import STARTED, recorded
 from tests.unit.launch.request import REQUEST
 
 RESET = "RuntimeError: Connection reset by peer\n"
@@ -25,10 +24,7 @@ def job(tmp_path: Path) -> Path:
     """The folder of a job of two nodes with two ranks each; rank 2 failed first."""
     folder = tmp_path / ".ascendboot/runs/job-1"
     folder.mkdir(parents=True)
-    document = record_of(
-        plan(REQUEST), started="2026-01-02T03:04:05.000+00:00", clocks=NodeClocks({"a-1": 2.0})
-    )
-    (folder / PLAN_FILE).write_text(json.dumps(document))
+    recorded(folder)
     for rank in range(4):
         words = "step 1\nValueError: loss is nan\n" if rank == 2 else RESET
         (folder / f"rank.{rank}.log").write_text(words)
@@ -63,7 +59,7 @@ def test_the_cause_of_a_report_is_the_verdict(job: Path, tmp_path: Path) -> None
         words="ValueError: loss is nan",
         source="rank.2.log",
     )
-    report = running_report(plan(REQUEST), "2026-01-02T03:04:05.000+00:00", str(job))
+    report = running_report(plan(REQUEST), STARTED, str(job))
     report = replace(report, state=JobState.FAILED, exit_code=1, cause=cause)
     (job / "job.json").write_text(json.dumps(report.to_json()))
     ended = called("doctor --job job-1", tmp_path)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -15,9 +16,9 @@ from ascendboot.doctor.verdict import Examined, Layout, Verdict, examine
 from ascendboot.errors import UsageError
 from ascendboot.ranktable.formats.servers import RankedDevice, RankTable, Server
 
+Files: TypeAlias = dict[str, str | bytes]
 NO_LAYOUT = Layout()
 RECORDED = Path(__file__).parents[2] / "data/doctor"
-CANN = "[ERROR] {}({},python3):2026-01-02-03:04:{:06.3f}.000 [x.cc:1] [7]"
 OWN = (
     'Traceback (most recent call last):\n  File "main.py", line 7, in <module>\n    loss()\n'
     "ValueError: loss is nan\n"
@@ -25,8 +26,8 @@ OWN = (
 RESET = "RuntimeError: [pair.cc:537] Read error [192.0.2.11]:1: Connection reset by peer\n"
 
 
-def cann(words: str, *, pid: int = 7, at: float = 5.0, module: str = "HCCL") -> str:
-    return CANN.format(module, pid, at) + words + "\n"
+def cann(words: str, *, pid: int = 7, module: str = "HCCL") -> str:
+    return f"[ERROR] {module}({pid},python3):2026-01-02-03:04:05.000.000 [x.cc:1] [7]{words}\n"
 
 
 def identity(rank: int, size: int = 4, *, pid: int = 7, job: str = "1") -> str:
@@ -39,13 +40,10 @@ def identity(rank: int, size: int = 4, *, pid: int = 7, job: str = "1") -> str:
     )
 
 
-def waits(rank: int, size: int = 4) -> str:
+def waits(rank: int) -> str:
     """A rank reports that it waits for another."""
-    return cann(
-        f"Task run failed, base information is taskType[Notify Wait], remote rank:[{rank}]."
-    ) + cann(f"groupRank information is group:[x], rankSize[{size}], rankId[0].").replace(
-        ", rankId[0]", ""
-    )
+    words = f"Task run failed, base information is taskType[Notify Wait], remote rank:[{rank}]."
+    return cann(words) + cann("groupRank information is group:[x], rankSize[4].")
 
 
 DEVICES = [RankedDevice(device_id=n % 2, device_ip=f"198.51.100.{n}", rank_id=n) for n in range(4)]
@@ -55,7 +53,7 @@ SERVERS = tuple(
 TABLE = RankTable(server_list=SERVERS).to_json()
 
 
-def written(folder: Path, files: dict[str, str | bytes]) -> Path:
+def written(folder: Path, files: Files) -> Path:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,11 +61,11 @@ def written(folder: Path, files: dict[str, str | bytes]) -> Path:
     return folder
 
 
-def examined(folder: Path, files: dict[str, str | bytes], layout: Layout = NO_LAYOUT) -> Examined:
+def examined(folder: Path, files: Files, layout: Layout = NO_LAYOUT) -> Examined:
     return examine([written(folder, files)], layout)
 
 
-def verdict(folder: Path, files: dict[str, str | bytes], layout: Layout = NO_LAYOUT) -> Verdict:
+def verdict(folder: Path, files: Files, layout: Layout = NO_LAYOUT) -> Verdict:
     found = examined(folder, files, layout)
     assert len(found.verdicts) == 1, found
     return found.verdicts[0]
@@ -78,9 +76,9 @@ def with_table(folder: Path, table: str = TABLE) -> Layout:
     return Layout.of_table(str(folder.parent / "hccl.json"))
 
 
-def plogs(*texts: str) -> dict[str, str | bytes]:
+def plogs(*texts: str) -> Files:
     """A plog tree: who a process is stands in `run`, its errors in `debug`."""
-    files: dict[str, str | bytes] = {}
+    files: Files = {}
     for rank, text in enumerate(texts):
         files[f"worker-{rank}/run/plog/plog-{70 + rank}_1.log"] = identity(rank, len(texts))
         files[f"worker-{rank}/debug/plog/plog-{70 + rank}_2.log"] = text
@@ -103,7 +101,7 @@ def test_recorded_plogs(name: str, ranks: list[list[int]], certainty: list[str])
     assert [one.certainty for one in found] == certainty
 
 
-SCENARIOS: dict[str, tuple[dict[str, str | bytes], list[int], str, str]] = {
+SCENARIOS: dict[str, tuple[Files, list[int], str, str]] = {
     "one rank with an exception, the others lost it": (
         {
             **{f"rank.{n}.log": "step 1\n" + RESET for n in (0, 1, 3)},
@@ -223,7 +221,7 @@ def test_scenarios(tmp_path: Path, name: str) -> None:
 
 def test_a_rank_table_names_node_and_device(tmp_path: Path) -> None:
     text = cann("cqe error status[12] remoteIP:[198.51.100.3]")
-    files: dict[str, str | bytes] = {f"rank.{n}.log": text for n in (0, 1, 2)}
+    files: Files = {f"rank.{n}.log": text for n in (0, 1, 2)}
     found = verdict(tmp_path / "logs", files, with_table(tmp_path / "logs"))
     words = {"words", "why", "meaning", "remedy", "followed"}
     assert {k: v for k, v in found.to_json().items() if k not in words} == {
@@ -248,13 +246,12 @@ def test_a_rank_table_of_another_job_is_not_used(tmp_path: Path) -> None:
     other = TABLE.replace("198.51.100.", "203.0.113.")
     found = examined(tmp_path / "logs", files, with_table(tmp_path / "logs", other))
     assert [one.cause.ranks for one in found.verdicts] == [(2,)]
-    assert [
-        note for note in found.notes if "of another job: its rank 0 has the device address" in note
-    ]
+    why = "of another job: its rank 0 has the device address"
+    assert [note for note in found.notes if why in note]
 
 
 def test_two_jobs_in_the_same_folder_are_two_verdicts(tmp_path: Path) -> None:
-    files: dict[str, str | bytes] = {
+    files: Files = {
         f"{job}-{n}.log": identity(n, 2, pid=job * 10 + n, job=str(job))
         + cann("Recv timeout" if n else words, pid=job * 10 + n)
         for job, words in ((1, "Device lost heartbeat"), (2, "EI0011"))
@@ -275,9 +272,8 @@ def test_two_jobs_with_their_lines_in_turns_are_two_verdicts(tmp_path: Path) -> 
         for job in (1, 2)
     }
     both = [text.splitlines(keepends=True) for job in (1, 2) for text in lines[job]]
-    found = examined(
-        tmp_path, {"all.log": "".join("".join(row) for row in zip(*both, strict=True))}
-    )
+    mixed = "".join("".join(row) for row in zip(*both, strict=True))
+    found = examined(tmp_path, {"all.log": mixed})
     causes = [(one.cause.ranks, one.known_id) for one in found.verdicts]
     assert causes == [((0,), "device-lost"), ((1,), "device-lost")]
 
@@ -286,7 +282,7 @@ def test_two_jobs_with_their_lines_in_turns_are_two_verdicts(tmp_path: Path) -> 
 def test_clocks_that_are_hours_apart_decide_nothing(
     tmp_path: Path, hour: int, at: str, certainty: str
 ) -> None:
-    files: dict[str, str | bytes] = {
+    files: Files = {
         "rank.0.log": "2026-01-02 03:00:00 start\n[ERROR] RUNTIME(7,python3):"
         "2026-01-02-03:10:00.000.001 [x.cc:1]Device lost heartbeat\n",
         "rank.1.log": f"2026-01-02 0{hour}:00:00 start\n[ERROR] HCCL(7,python3):"
@@ -305,8 +301,7 @@ def test_a_log_cannot_speak_for_another_rank(tmp_path: Path) -> None:
 
 def test_a_log_of_the_node_is_no_rank(tmp_path: Path) -> None:
     oom = "[12345.678901] Out of memory: Killed process 7012 (python3)\n"
-    files: dict[str, str | bytes] = {"dmesg.txt": oom}
-    assert verdict(tmp_path, files).known_id == "linux-oom"
+    assert verdict(tmp_path, {"dmesg.txt": oom}).known_id == "linux-oom"
     found = examined(tmp_path, {"rank.0.log": OWN})
     assert [one.cause.ranks for one in found.verdicts] == [(0,)]
     assert any("Out of memory" in note for note in found.notes)
@@ -355,7 +350,7 @@ def test_of_a_file_full_of_errors_the_beginning_and_the_end_count(tmp_path: Path
 
 def test_a_rank_that_only_the_launcher_reports_as_killed(tmp_path: Path) -> None:
     noticed = "process rank 3 with PID 0 on node a-2 exited on signal 9 (Killed).\n"
-    files: dict[str, str | bytes] = {f"rank.{n}.log": RESET for n in range(3)}
+    files: Files = {f"rank.{n}.log": RESET for n in range(3)}
     found = verdict(tmp_path, {**files, "launcher.log": noticed})
     assert found.lines()[0] == "rank 3: failed first, with signal 9"
     assert (found.cause.meaning[:7], found.place) == ("SIGKILL", "")
@@ -395,11 +390,8 @@ def test_a_file_that_may_not_be_read_is_a_remark(tmp_path: Path) -> None:
 def test_error_files_of_torchelastic(tmp_path: Path) -> None:
     error = {"message": "ValueError: loss is nan", "extraInfo": {"timestamp": "1767323045"}}
     content = json.dumps({"message": error}) + "\n"
-    found = verdict(tmp_path, {"attempt_0/3/error.json": content})
-    assert (found.cause.words, found.cause.at) == (
-        "ValueError: loss is nan",
-        "2026-01-02T03:04:05.000+00:00",
-    )
+    cause = verdict(tmp_path, {"attempt_0/3/error.json": content}).cause
+    assert (cause.words, cause.at) == ("ValueError: loss is nan", "2026-01-02T03:04:05.000+00:00")
 
 
 def test_what_is_added_while_a_file_is_read_is_left(tmp_path: Path) -> None:
@@ -413,9 +405,8 @@ def test_what_is_added_while_a_file_is_read_is_left(tmp_path: Path) -> None:
     assert len(first) + sum(map(len, blocks)) == size
 
 
-def group(rank: int, size: int = 2) -> str:
-    words = f"groupRank information is group:[192.0.2.1%eth0_1], rankSize[{size}], rankId[{rank}]."
-    return cann(words)
+def group(rank: int) -> str:
+    return cann(f"groupRank information is group:[192.0.2.1%eth0_1], rankSize[2], rankId[{rank}].")
 
 
 def test_a_rank_in_a_smaller_communicator_is_not_that_of_the_job(tmp_path: Path) -> None:
@@ -424,11 +415,7 @@ def test_a_rank_in_a_smaller_communicator_is_not_that_of_the_job(tmp_path: Path)
     assert named.cause.ranks == (7,)
     unnamed = verdict(tmp_path / "b", {"x.log": lost, "y.log": group(1) + OWN})
     assert (unnamed.cause.ranks, unnamed.certainty) == ((1,), "likely")
-    two: dict[str, str | bytes] = {
-        "x.log": lost,
-        "y.log": group(1) + OWN,
-        "z.log": group(1) + "step\n",
-    }
+    two: Files = {"x.log": lost, "y.log": group(1) + OWN, "z.log": group(1) + "step\n"}
     assert verdict(tmp_path / "c", two).cause.ranks == ()
 
 

@@ -13,7 +13,7 @@ from ascendboot.errors import UsageError
 from ascendboot.export.slurm import Job, export
 from ascendboot.value import replace
 from tests.unit.cli.calls import called
-from tests.unit.export.test_volcano import INVENTORY, accounted_keys, keys_of_all
+from tests.unit.export.test_volcano import accounted_keys, changed, keys_of_all
 
 JOB = Job(script="main.py", args=("--text", "it's $(HOME) ✓"))
 RANK_TABLE = ("kind: torchrun", "kind: mpirun"), ("root-info", "rank-table")
@@ -25,21 +25,12 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("demo").mkdir()
 
 
-def exported(job: Job = JOB, *changes: tuple[str, str]) -> tuple[str, list[str]]:
-    text = INVENTORY
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    Path("i.yaml").write_text(text)
-    return export(Path("i.yaml"), job)
-
-
 def test_every_key_of_an_inventory_is_carried_over_kept_or_left_with_a_reason() -> None:
     assert accounted_keys("slurm.yaml") == keys_of_all()
 
 
 def test_what_slurm_has_no_option_for_is_listed_and_kept() -> None:
-    script, left = exported(JOB, *RANK_TABLE)
+    script, left = export(changed(*RANK_TABLE), JOB)
     assert [note.split(": ")[1] for note in left] == [
         *("nodes.atlas-[1-4].address", "nodes.atlas-[1-4].leaf", "defaults.user"),
         *("defaults.container", "firewall", "launcher.kind", "resources.mode"),
@@ -65,12 +56,12 @@ REFUSED: tuple[tuple[Job, tuple[Any, ...], str], ...] = (
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[2])
 def test_what_cannot_be_exported_is_refused(case: tuple[Job, tuple[Any, ...], str]) -> None:
     with pytest.raises(UsageError) as caught:
-        exported(case[0], *case[1])
+        export(changed(*case[1]), case[0])
     assert case[2] in str(caught.value)
 
 
 def test_the_verb_prints_a_script_and_lists_what_is_left_out(tmp_path: Path) -> None:
-    exported()
+    changed()
     line = "export.sbatch main.py --inventory i.yaml --time 1-12 --account a --gres npu:910b"
     done = called(f"{line} -- --steps 3", tmp_path)
     assert [line[8:] for line in done.stdout.splitlines() if line.startswith("#SBATCH ")] == [

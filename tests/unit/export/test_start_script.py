@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.templates import installed_templates
+from tests.here import Here
 
 START = str(installed_templates() / "scripts/volcano-start.sh")
 POD = {"VC_TASK_INDEX": "0", "VC_WORKER_HOSTS": "j-worker-0.j,j-worker-1.j", "MA_NUM_HOSTS": "2"}
@@ -21,13 +22,8 @@ PROGRAMS = ("mpirun", "horovodrun", "ssh", "sshd", "ssh-keygen", "python", "wget
 def pod(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     for name in PROGRAMS:
-        replaced(tmp_path, name, 'printf "%s|" "${0##*/}" "$@"; echo')
+        Here(tmp_path / "bin").put(name, 'printf "%s|" "${0##*/}" "$@"; echo')
     return tmp_path
-
-
-def replaced(pod: Path, name: str, line: str) -> None:
-    (pod / "bin" / name).write_text(f"#!/bin/bash\n{line}\n")
-    (pod / "bin" / name).chmod(0o755)
 
 
 def started(pod: Path, *words: str, **env: str) -> tuple[int, list[str]]:
@@ -56,16 +52,14 @@ def test_torchrun_takes_its_place_from_the_routing(pod: Path) -> None:
 def test_mpirun_starts_all_ranks_from_pod_0_and_ends_the_other_pods(pod: Path) -> None:
     code, lines = started(pod, "mpirun", "--mca", "a", "--", "python", "main.py", "x", X="1 2")
     fixed = f"--allow-run-as-root|-np|{RANKS}|--map-by|slot|--bind-to|none|-mca|plm_rsh_args"
-    assert (code, lines) == (
-        0,
-        [
-            "ssh|-n|-p|7722|j-worker-1.j|true|",
-            f"mpirun|{fixed}|-p 7722|--mca|a|bash|{START}|rank|python|main.py|x|",
-            f"ssh|-n|-p|7722|j-worker-1.j|kill $(cat {pod}/ascendboot-sshd.pid)|",
-        ],
-    )
+    assert code == 0
+    assert lines == [
+        "ssh|-n|-p|7722|j-worker-1.j|true|",
+        f"mpirun|{fixed}|-p 7722|--mca|a|bash|{START}|rank|python|main.py|x|",
+        f"ssh|-n|-p|7722|j-worker-1.j|kill $(cat {pod}/ascendboot-sshd.pid)|",
+    ]
     assert (pod / "ascendboot-environment").stat().st_mode & 0o777 == 0o600
-    replaced(pod, "python", 'echo "$RANK_ID/$RANK_SIZE $DEVICE_ID $X $1"')
+    Here(pod / "bin").put("python", 'echo "$RANK_ID/$RANK_SIZE $DEVICE_ID $X $1"')
     place = {"OMPI_COMM_WORLD_RANK": "9", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     of_rank = started(pod, "rank", "python", "main.py", OMPI_COMM_WORLD_SIZE="16", **place)
     assert of_rank == (0, ["9/16 1 1 2 main.py"])
@@ -77,8 +71,8 @@ def test_the_other_pods_serve_ssh_and_the_exit_code_is_that_of_the_launcher(pod:
     words = ("mpirun", "--", "python", "main.py")
     served = ["mkdir|-p|/run/sshd|", f"sshd|-D|-e|-p|7722|-o|PidFile={pod}/ascendboot-sshd.pid|"]
     assert started(pod, *words, VC_TASK_INDEX="1") == (0, served)
-    replaced(pod, "mpirun", "exit 7")
+    Here(pod / "bin").put("mpirun", "exit 7")
     assert started(pod, *words)[0] == 7
-    replaced(pod, "ssh", "exit 255")
+    Here(pod / "bin").put("ssh", "exit 255")
     code, lines = started(pod, *words, SSH_TRIES="1")
     assert (code, "ssh does not answer on port 7722" in lines[0]) == (125, True)

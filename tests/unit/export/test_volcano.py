@@ -35,13 +35,18 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("i.yaml").write_text(INVENTORY)
 
 
-def exported(job: Job = JOB, *changes: tuple[str, str]) -> tuple[str, list[str]]:
+def changed(*changes: tuple[str, str]) -> Path:
+    """The inventory in this folder, with these words replaced."""
     text = INVENTORY
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
     Path("i.yaml").write_text(text)
-    return export(Path("i.yaml"), job)
+    return Path("i.yaml")
+
+
+def exported(job: Job = JOB, *changes: tuple[str, str]) -> tuple[str, list[str]]:
+    return export(changed(*changes), job)
 
 
 def imported(text: str) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -70,10 +75,8 @@ def keys_of_all() -> set[str]:
 
 def accounted_keys(file: str) -> set[str]:
     keys = facts(file)["keys"]
-    known = {
-        *keys["carried"],
-        *(key.removesuffix("[]") for of in keys["left"].values() for key in of),
-    }
+    left = {key.removesuffix("[]") for of in keys["left"].values() for key in of}
+    known = {*keys["carried"]} | left
     for top, of in keys["kept"].items():
         inner = {key for key in keys_of_all() if key.partition(".")[0] == top}
         known |= inner if of is True else {f"{top}.{key}" for key in of}
@@ -131,10 +134,8 @@ def test_every_export_is_valid_for_the_crd_and_the_webhook(
     assert ("configmap1980" in made["spec"]["plugins"]) == (has_table and profile != "mindcluster")
     assert ("ssh" in made["spec"]["plugins"]) == (launcher != "torchrun")
     assert made["spec"]["minAvailable"] == made["spec"]["tasks"][0]["replicas"] == 4
-    assert [policy["action"] for policy in made["spec"]["policies"]] == [
-        "RestartJob",
-        "RestartJob" if mode == "rank-table" else "TerminateJob",
-    ]
+    last = "RestartJob" if mode == "rank-table" else "TerminateJob"
+    assert [policy["action"] for policy in made["spec"]["policies"]] == ["RestartJob", last]
 
 
 def test_cabinet_routing_is_as_on_its_page() -> None:

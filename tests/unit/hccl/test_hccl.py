@@ -106,16 +106,12 @@ def test_duplicate_ports_and_unordered_ids_are_refused() -> None:
         ("task_monitor_interval", "0", "auto a3"),
     ],
 )
-def test_a_key_that_the_product_would_ignore_is_refused(
-    key: str, value: str, products: str
-) -> None:
+def test_a_key_that_the_product_ignores_is_refused(key: str, value: str, products: str) -> None:
     asked = ("auto", "a2", "a3", "a5")
     found = {product: why_not("HCCL_DFS_CONFIG", f"{key}:{value}", product) for product in asked}
     assert [product for product in asked if found[product] is None] == products.split()
-    assert set(found.values()) <= {
-        None,
-        *(f"{key} is not read on {p}" for p in ("A2", "A3", "950")),
-    }
+    reasons = {f"{key} is not read on {p}" for p in ("A2", "A3", "950")}
+    assert set(found.values()) <= {None, *reasons}
 
 
 def test_the_reason_names_the_item_that_is_wrong() -> None:

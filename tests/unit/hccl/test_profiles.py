@@ -9,46 +9,38 @@ import pytest
 from ascendboot.facts.installed import Installed
 from ascendboot.facts.parsers.software import Horovod, Program
 from ascendboot.facts.query import Answered
-from ascendboot.hccl.profiles import (
-    packages_of,
-    profile_env,
-    profile_paths,
-    rec_sdk_tf,
-    why_not_value,
-)
-from ascendboot.inventory.load import load
+from ascendboot.hccl import profiles
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluster
 from tests.engine.simulated import Simulation
 from tests.unit.checks import well
+from tests.unit.hccl.test_guides import loaded
 
-PACKAGES = packages_of("/usr/bin/python3", "3.10.4")
+PACKAGES = profiles.packages_of("/usr/bin/python3", "3.10.4")
 
 
 def test_defaults_lie_within_the_limits() -> None:
-    defaults = profile_env("rec-sdk-tf")
-    assert [n for n, default in defaults.items() if why_not_value(n, default)] == []
+    defaults = profiles.profile_env("rec-sdk-tf")
+    assert [n for n, default in defaults.items() if profiles.why_not_value(n, default)] == []
     assert len(defaults) == 28
 
 
-LIMITED = {name: variable.limits for name, variable in rec_sdk_tf().items() if variable.limits}
+LIMITED = {name: it.limits for name, it in profiles.rec_sdk_tf().items() if it.limits}
 
 
 @pytest.mark.parametrize("name", LIMITED)
 def test_limits_hold_at_both_ends(name: str) -> None:
     least, most = LIMITED[name].least, LIMITED[name].most
     values = [str(n) for n in (least - 1, least, most, most + 1)]
-    assert [why_not_value(name, value) is None for value in values] == [False, True, True, False]
-    assert why_not_value(name, "x") is not None
+    are_allowed = [profiles.why_not_value(name, value) is None for value in values]
+    assert are_allowed == [False, True, True, False]
+    assert profiles.why_not_value(name, "x") is not None
 
 
 def test_the_inventory_counts_before_the_profile(tmp_path: Path) -> None:
-    path = tmp_path / "i.yaml"
-    text = "cluster: c\nnodes: {n1: {address: 192.0.2.1}}\nenv: {CACHE_MODE: DDR, MORE: 1}\n"
-    path.write_text(text)
-    assert dict(load(path).env) == {"CACHE_MODE": "DDR", "MORE": "1"}
-    path.write_text(text + "profile: rec-sdk-tf\n")
-    wanted = {**profile_env("rec-sdk-tf"), "CACHE_MODE": "DDR", "MORE": "1"}
-    assert dict(load(path).env) == wanted
+    text = "env: {CACHE_MODE: DDR, MORE: 1}\n"
+    assert dict(loaded(tmp_path, text).env) == {"CACHE_MODE": "DDR", "MORE": "1"}
+    wanted = {**profiles.profile_env("rec-sdk-tf"), "CACHE_MODE": "DDR", "MORE": "1"}
+    assert dict(loaded(tmp_path, text + "profile: rec-sdk-tf\n").env) == wanted
     assert wanted["BIND_INFO"] == "0:12 12:48 60:48"
     assert wanted["HCCL_CONNECT_TIMEOUT"] == "1200"
 
@@ -69,7 +61,8 @@ def test_horovodrun_gets_the_paths_of_the_profile() -> None:
     horovod = Answered(Horovod("/opt/py/bin/horovodrun", "0.28.1", has_mpi=True))
     facts = well.facts(1, horovod=horovod, ssh=Answered(Program("/usr/bin/ssh", "9.2p1")))
     own = Installed(base=PurePosixPath("/var/lib/ascendboot/lab"))
-    for profile, wanted in (("none", {}), ("rec-sdk-tf", profile_paths("rec-sdk-tf", PACKAGES))):
+    paths = profiles.profile_paths("rec-sdk-tf", PACKAGES)
+    for profile, wanted in (("none", {}), ("rec-sdk-tf", paths)):
         wish = well.cluster(well.node(1), profile=profile)
         decided = plan_cluster(wish, ClusterFacts({"lab-1": facts}, {"lab-1": own}))
         assert isinstance(decided, ClusterPlan)

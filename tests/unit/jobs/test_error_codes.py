@@ -8,19 +8,12 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import AscendbootError
-from ascendboot.jobs.error_codes import (
-    KnownText,
-    contradicted_samples,
-    known_errors,
-    known_of_launcher,
-    known_words,
-    own_entries,
-)
+from ascendboot.jobs import error_codes
 
 FAULTDIAG = json.loads(
     (Path(__file__).parents[2] / "data/knowledge/faultdiag.json").read_text(encoding="utf-8")
 )
-ALL = (*known_errors().entries, *known_errors().of_launcher)
+ALL = (*error_codes.known_errors().entries, *error_codes.known_errors().of_launcher)
 OWN = """\
 - id: site-proxy
   product: Proxy
@@ -34,7 +27,7 @@ OWN = """\
 
 
 def test_every_entry_explains_its_samples_and_not_the_others() -> None:
-    assert list(contradicted_samples(ALL)) == []
+    assert list(error_codes.contradicted_samples(ALL)) == []
 
 
 def test_every_entry_has_its_own_id() -> None:
@@ -43,19 +36,19 @@ def test_every_entry_has_its_own_id() -> None:
 
 
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.id)
-def test_no_earlier_entry_takes_the_first_sample_away(entry: KnownText) -> None:
+def test_no_earlier_entry_takes_the_first_sample_away(entry: error_codes.KnownText) -> None:
     sample = entry.samples[0]
-    if entry in known_errors().entries:
-        assert known_words(sample) is entry
+    if entry in error_codes.known_errors().entries:
+        assert error_codes.known_words(sample) is entry
     else:
-        assert known_of_launcher(["-----", sample, "more"]) == (sample, entry)
+        assert error_codes.known_of_launcher(["-----", sample, "more"]) == (sample, entry)
 
 
 def test_at_least_95_percent_of_the_texts_of_faultdiag_are_known() -> None:
     unknown = [
         id_
         for id_, forms in FAULTDIAG.items()
-        if not all(known_words(" .. ".join(form)) for form in forms)
+        if not all(error_codes.known_words(" .. ".join(form)) for form in forms)
     ]
     assert len(unknown) <= 0.05 * len(FAULTDIAG), unknown
 
@@ -73,22 +66,22 @@ def test_at_least_95_percent_of_the_texts_of_faultdiag_are_known() -> None:
     ],
 )
 def test_which_entry_explains_a_line(line: str, id_: str | None) -> None:
-    known = known_words(line)
+    known = error_codes.known_words(line)
     assert (known and known.id) == id_
 
 
 def test_texts_in_a_list_follow_each_other_in_one_line() -> None:
-    entry = known_errors().entries[0].model_copy(update={"text": (("one", "two"),)})
+    entry = error_codes.known_errors().entries[0].model_copy(update={"text": (("one", "two"),)})
     lines = ("one, then two", "two, then one", "one")
     assert [entry.explains(line) for line in lines] == [True, False, False]
-    assert known_words("Tried to allocate 2 GiB\non NPU 3") is None
+    assert error_codes.known_words("Tried to allocate 2 GiB\non NPU 3") is None
 
 
 def test_an_operator_adds_entries(tmp_path: Path) -> None:
     path = tmp_path / "known-errors.yaml"
-    assert own_entries(path) == ()
+    assert error_codes.own_entries(path) == ()
     path.write_text(OWN)
-    (entry,) = own_entries(path)
+    (entry,) = error_codes.own_entries(path)
     assert (entry.id, entry.explains("proxy refused me by policy")) == ("site-proxy", True)
 
 
@@ -118,7 +111,7 @@ def test_an_invalid_file_of_an_operator_is_refused(tmp_path: Path, text: str, wo
     path = tmp_path / "known-errors.yaml"
     path.write_text(text)
     with pytest.raises(AscendbootError, match=words) as refused:
-        own_entries(path)
+        error_codes.own_entries(path)
     assert str(refused.value).startswith(str(path))
 
 
@@ -126,6 +119,6 @@ def test_a_text_is_never_an_expression(tmp_path: Path) -> None:
     """A catastrophic expression takes no time: it is compared as it is."""
     path = tmp_path / "known-errors.yaml"
     path.write_text(OWN.replace("[[proxy refused, by policy]]", "['(a+)+$', proxy refused 192]"))
-    (entry,) = own_entries(path)
+    (entry,) = error_codes.own_entries(path)
     assert not entry.explains("a" * 100_000 + "!")
     assert entry.explains("x (a+)+$ y")

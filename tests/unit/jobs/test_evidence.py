@@ -19,20 +19,10 @@ OWN = b"Traceback (most recent call last):\n  File x\nValueError: loss is nan\n"
 PEER = b"RuntimeError: [pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer\n"
 
 
-PLACES = (("a-1", 0, "127.11.0.1"), *(("a-1", n, None) for n in (1, 2, 3)))
+IPS = {0: "127.11.0.1", 4: "127.11.0.2", 5: "192.0.2.199"}
 JOB = replace(
     plan(REQUEST),
-    ranks=tuple(
-        PlannedRank(n, node, device, device, ip)
-        for n, (node, device, ip) in enumerate(
-            (
-                *PLACES,
-                ("a-2", 0, "127.11.0.2"),
-                ("a-2", 1, "192.0.2.199"),
-                *(("a-2", n, None) for n in (2, 3)),
-            )
-        )
-    ),
+    ranks=tuple(PlannedRank(n, f"a-{1 + n // 4}", n % 4, n % 4, IPS.get(n)) for n in range(8)),
     addresses={
         "a-1": ("a-1", "127.10.0.1", "127.0.0.1"),
         "a-2": ("a-2", "127.10.0.2", "127.0.0.2", "192.168.200.100"),

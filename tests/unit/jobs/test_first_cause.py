@@ -68,25 +68,16 @@ def test_one_rank_fails_and_all_others_are_ended_for_it() -> None:
     )
 
 
-def at(rank: int, place: str, wchan: str = "futex_wait_queue", state: str = "S") -> Clue:
+def at(rank: int, place: str, wchan: str = "futex_wait_queue") -> Clue:
     """A rank that was ended with the job, and where it was then."""
     lines = ['Thread 9 (idle): "MainThread"', f"    {place} (x.py:3)", "    main (x.py:9)"]
-    seen = RankView(rank=rank, node=f"a-{1 + rank // 2}", pid=9, state=state, wchan=wchan)
+    seen = RankView(rank=rank, node=f"a-{1 + rank // 2}", pid=9, state="S", wchan=wchan)
     seen.spy_code, seen.spy_lines = 0, lines if place else []
     return ended(rank, 143, 12.0, is_ended_by_us=True, view=seen)
 
 
-LOST = (ended(0, 1, 10.0), peer(0, 10.0))
-"""Rank 0 lost a peer and does not name it."""
-
-
-def test_the_only_candidate_that_was_in_no_collective_is_the_cause() -> None:
-    others = (at(1, "all_reduce"), at(3, "barrier"))
-    cause = judged(*LOST, at(2, "load", "folio_wait_bit_common"), *others)
-    assert (cause.kind, cause.ranks, cause.unsure) == (CauseKind.LEFT, (2,), "")
-    assert cause.why == (
-        "it was in load (x.py:3) when the job was ended; ranks 1,3 were in a collective"
-    )
+def lost(rank: int, at: float, *blames: int, nodes: tuple[str, ...] = ()) -> tuple[Clue, Clue]:
+    return ended(rank, 1, at), peer(rank, at, *blames, nodes=nodes)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +93,14 @@ def test_the_only_candidate_that_was_in_no_collective_is_the_cause() -> None:
     ],
 )
 def test_stacks_that_do_not_decide_name_nobody(clues: tuple[Clue, ...]) -> None:
-    cause = judged(*LOST, *clues)
+    cause = judged(*lost(0, 10.0), *clues)
     assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (1, 2, 3))
     assert cause.unsure == "the logs do not show which of them was lost"
 
 
 def test_stacks_do_not_overrule_what_names_a_rank() -> None:
     clues = (at(2, "load", "pipe_read"), at(1, "all_reduce"), at(3, "all_reduce"))
-    assert judged(ended(0, 1, 10.0), peer(0, 10.0, 3), *clues).ranks == (3,)
+    assert judged(*lost(0, 10.0, 3), *clues).ranks == (3,)
     own_error = (ended(0, 1, 10.0), own(0, "ValueError: no", 10.0))
     assert judged(*own_error, *clues).ranks == (0,)
 
@@ -243,24 +234,15 @@ def test_the_meaning_of_an_end(end: Clue, meaning: str) -> None:
     assert (cause.rank, cause.meaning[: len(meaning)]) == (1, meaning)
 
 
-def test_a_killed_rank_comes_before_ranks_that_lost_a_peer() -> None:
-    cause = judged(ended(2, 137, 10.2), ended(0, 1, 10.0), peer(0), ended(1, 143, 10.3))
-    assert (cause.rank, cause.why) == (
-        2,
-        "all others only lost a peer; this rank was killed and logged no error",
-    )
-
-
 def test_a_rank_that_ended_well_while_others_needed_it() -> None:
     cause = judged(ended(1, 0, 5.0), ended(0, 1, 10.0), peer(0), ended(2, 1, 10.1), peer(2))
     assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (1,))
     assert cause.title == "a-1: rank 1 ended with exit code 0 while others waited for it"
 
 
-def lost(rank: int, at: float, *blames: int, nodes: tuple[str, ...] = ()) -> tuple[Clue, Clue]:
-    return ended(rank, 1, at), peer(rank, at, *blames, nodes=nodes)
-
-
+KILLED = "all others only lost a peer; this rank was killed and logged no error"
+ELSEWHERE = "it was in load (x.py:3) when the job was ended; ranks 1,3 were in a collective"
+IN_LOAD = at(2, "load", "folio_wait_bit_common")
 ALONE = "all others lost a peer, and only this rank logged no error"
 ALL_LOST = "every rank only reports that it lost another"
 UNNAMED = "rank 0 lost a peer, and these logged no error"
@@ -270,6 +252,15 @@ ONE = "the logs do not show which of them "
 @pytest.mark.parametrize(
     ("seen", "kind", "ranks", "why", "unsure"),
     [
+        (
+            (ended(2, 137, 10.2), ended(0, 1, 10.0), peer(0), ended(1, 143, 10.3)),
+            *(CauseKind.RANK, (2,), KILLED, ""),
+        ),
+        # The only one that was in no collective.
+        (
+            (*lost(0, 10.0), IN_LOAD, at(1, "all_reduce"), at(3, "barrier")),
+            *(CauseKind.LEFT, (2,), ELSEWHERE, ""),
+        ),
         # The only one that says nothing, whatever ended it.
         (
             (*lost(0, 10.0), *lost(1, 10.1), *lost(2, 10.2), ended_by_us(3, 143, 11.0)),
@@ -441,8 +432,7 @@ def test_a_shift_of_all_clocks_does_not_change_the_cause(
 def test_item_09_a_peer_that_only_the_launcher_names(
     launcher: Named, more: list[Clue], ranks: tuple[int, ...], why: str, unsure: str
 ) -> None:
-    lost = [clue for rank in (0, 1) for clue in (ended(rank, 1, 10.0), peer(rank, 10.0))]
-    cause = judged(*lost, *more, launcher=launcher)
+    cause = judged(*lost(0, 10.0), *lost(1, 10.0), *more, launcher=launcher)
     assert (cause.ranks, cause.why, cause.unsure) == (ranks, why, unsure)
 
 

@@ -17,8 +17,9 @@ from ascendboot.jobs.output import LogCopy, RankOutput
 from ascendboot.launch.events import NodeSample, RankStarted
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
-from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command
 from ascendboot.value import replace
+from tests.fake_transport import FakeTransport
 from tests.unit.launch.request import REQUEST
 
 PLAN: LaunchPlan = plan(REQUEST)
@@ -28,30 +29,27 @@ def says(name: str, data: bytes) -> bytes:
     return f"bytes {len(data)} {name}\n".encode() + data
 
 
-class Stream:
-    def close(self) -> None:
-        pass
-
-
 class Streaming:
-    """A transport of which only the stream is used; remembers what it is to say."""
+    """A transport and its stream, which is closed when all that close together are closing."""
 
-    def __init__(self, node: str, stream: Stream | SlowStream | None = None) -> None:
+    def __init__(self, node: str, all_end: threading.Barrier) -> None:
         self.node = node
-        self._stream = stream or Stream()
+        self.all_end = all_end
 
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream | SlowStream:
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Streaming:
         self.on_bytes = on_bytes
-        return self._stream
+        return self
+
+    def close(self) -> None:
+        self.all_end.wait(timeout=300)
 
 
-def followed(
-    folder: Path, stream: Stream | SlowStream | None = None, **more: Any
-) -> tuple[Followers, Callable[[bytes], None]]:
-    """Followers of two nodes, and what takes the bytes of the first."""
+def followed(folder: Path, ends: int = 1, **more: Any) -> tuple[Followers, Callable[[bytes], None]]:
+    """Followers of two nodes, of which so many end at once, and what takes the first's bytes."""
+    all_end = threading.Barrier(ends)
     more = {"output": RankOutput(lambda _: None), "on_event": lambda _: None, **more}
     followers = Followers(PLAN, folder, forks=4, **more)
-    transports: Any = {node: Streaming(node, stream) for node in PLAN.nodes}
+    transports: Any = {node: Streaming(node, all_end) for node in PLAN.nodes}
     followers.open(transports)
     return followers, transports["a-1"].on_bytes
 
@@ -126,18 +124,8 @@ def test_a_sign_of_life_contains_what_ranks_use_and_whether_they_wrote(tmp_path:
     ]
 
 
-class SlowStream:
-    """Ends when those of all nodes are ending."""
-
-    def __init__(self, all_end: threading.Barrier) -> None:
-        self.all_end = all_end
-
-    def close(self) -> None:
-        self.all_end.wait(timeout=300)
-
-
 def test_all_nodes_are_waited_for_and_closed_at_once(tmp_path: Path) -> None:
-    followers, _ = followed(tmp_path, SlowStream(threading.Barrier(len(PLAN.nodes))))
+    followers, _ = followed(tmp_path, ends=len(PLAN.nodes))
     began = time.monotonic()
 
     short = followers.short_of({"a-1": {"rank.0.log": 3}, "a-2": {"rank.2.log": 4}}, patience_s=1.0)
@@ -183,21 +171,12 @@ def test_a_log_that_comes_slowly_is_waited_for(tmp_path: Path) -> None:
         assert logs.short_of({"rank.0.log": 20}, patience_s=0.5) == {}
 
 
-class Lost:
-    """A node that does not answer any more."""
-
-    node = "a-1"
-
-    def run(self, _command: Command) -> Result:
-        raise UnreachableError(self.node, "could not open a session")
-
-
 def test_a_node_counts_as_lost_before_its_reader_gets_the_message() -> None:
     """Otherwise the reader could wait for another message that never comes."""
     seen = []
     ended = threading.Event()
     unused: Any = None
-    nodes: Any = {"a-1": Lost()}
+    nodes: Any = {"a-1": FakeTransport("a-1", unreachable="could not open a session")}
 
     def on_end(back: Reconnected) -> None:
         seen.append((type(back.error), reconnector.is_reconnecting(back.node)))

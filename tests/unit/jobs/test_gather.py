@@ -6,7 +6,7 @@ import random
 import re
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -20,6 +20,7 @@ from ascendboot.jobs.output import Lines, LogCopy, RankOutput
 from ascendboot.launch.plan import JobRecord
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Result, Transport
+from tests.fake_transport import Answer
 
 SENT = (
     b"beat\ngap 3 rank.1.log\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"
@@ -54,21 +55,14 @@ def test_an_unknown_frame_is_refused() -> None:
 
 def test_a_copy_stays_a_beginning_after_a_full_disk(tmp_path: Path) -> None:
     """Bytes that come after a full disk are shown, and not appended to the copy."""
-
-    class Full:
-        def write(self, data: memoryview) -> int:
-            raise OSError(28, "No space left on device")
-
-        def close(self) -> None:
-            pass
-
     path = tmp_path / "rank.0.log"
     shown: list[bytes] = []
     output = RankOutput(shown.append)
     copy = LogCopy(path, Lines(b""), output)
     copy.give(b"one\n")
-    kept, copy._copy = copy._copy, Full()  # type: ignore[assignment]  # a disk that is full
-    copy.give(b"two\n")
+    kept = copy._copy
+    with Path("/dev/full").open("wb", buffering=0) as copy._copy:
+        copy.give(b"two\n")
     copy._copy = kept
     copy.give(b"three\n")
     copy.close()
@@ -78,21 +72,39 @@ def test_a_copy_stays_a_beginning_after_a_full_disk(tmp_path: Path) -> None:
     assert copy.problem == "could not keep the whole output: No space left on device"
 
 
-class Cut:
-    """A transport whose stream says a little and ends."""
+ONE, TWO = b"bytes 4 rank.0.log\none\n", b"bytes 4 rank.0.log\ntwo\n"
+EVENT = b"bytes 39 events\nlauncher - exit 0 at 1767225600.000000\n"
+LOST = UnreachableError("a-1", "could not open a session")
+
+
+class Node:
+    """A transport whose streams say this; one after them what misses, and the end of the job."""
 
     node = "a-1"
 
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
-        on_bytes(b"bytes 4 rank.0.log\none\n")
-        on_bytes(b"")
+    def __init__(self, *streams: Sequence[bytes] | NodeError, is_lost: bool = False) -> None:
+        self.streams, self.is_lost = list(streams), is_lost
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Node:
+        words = command.argv
+        rest = [TWO + EVENT] if words[words.index("rank.0.log") + 1] == "4" else []
+        said = self.streams.pop(0) if self.streams else [*rest, b"end\n", b""]
+        if isinstance(said, NodeError):
+            raise said
+        for part in said:
+            on_bytes(part)
         return self
 
-    def run(self, _command: Command) -> Result:
-        raise UnreachableError(self.node, "could not open a session")
+    def run(self, command: Command) -> Result:
+        if self.is_lost:
+            raise LOST
+        return Answer().to(command, self.node)
 
     def close(self) -> None:
         pass
+
+
+CUT, SILENT = (ONE, b""), (ONE,)
 
 
 def follow(
@@ -133,7 +145,7 @@ def gatherer(
 
 
 def test_a_connection_that_ends_is_reported_at_once(job: JobRecord, tmp_path: Path) -> None:
-    gathering = gatherer(job, {"a-1": Cut()}, tmp_path)
+    gathering = gatherer(job, {"a-1": Node(CUT, is_lost=True)}, tmp_path)
     follow(gathering, job)
     gathering.close()
     [error] = gathering.errors.values()
@@ -141,65 +153,19 @@ def test_a_connection_that_ends_is_reported_at_once(job: JobRecord, tmp_path: Pa
     assert (tmp_path / "rank.0.log").read_bytes() == b"one\n"
 
 
-class Rest(Cut):
-    """A transport whose streams give what misses, and the end of the job."""
-
-    def run(self, command: Command) -> Result:
-        return Result(
-            node=self.node, command=command, exit_code=0, stdout=b"", stderr=b"", duration_s=0.0
-        )
-
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
-        words = command.argv
-        if words[words.index("rank.0.log") + 1] == "4":
-            on_bytes(b"bytes 4 rank.0.log\ntwo\n" + EVENT)
-        on_bytes(b"end\n")
-        on_bytes(b"")
-        return self
-
-
-class Dropped(Rest):
-    """A transport that is lost before its stream is opened."""
-
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
-        raise UnreachableError(self.node, "could not open a session")
-
-
-class Hasty(Rest):
-    """A transport whose streams end at once."""
-
-    count = 0
-
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
-        self.count += 1
-        return super().stream(command, on_bytes) if self.count > 2 else self._cut(on_bytes)
-
-    def _cut(self, on_bytes: Callable[[bytes], None]) -> Cut:
-        on_bytes(b"bytes 4 rank.0.log\none\n" if self.count == 1 else b"")
-        on_bytes(b"")
-        return self
-
-
-class Silent(Cut):
-    """A transport whose streams do not end."""
-
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
-        on_bytes(b"bytes 4 rank.0.log\none\n")
-        return self
-
-
-@pytest.mark.parametrize("first", [Cut, Silent, None])
+@pytest.mark.parametrize("first", [CUT, SILENT, None], ids=["cut", "silent", "absent"])
 def test_item_11_a_lost_connection_is_opened_again_while_logs_are_followed(
-    job: JobRecord, tmp_path: Path, first: type[Cut] | None, monkeypatch: pytest.MonkeyPatch
+    job: JobRecord, tmp_path: Path, first: tuple[bytes, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.jobs.gather._SOON_S", 0.1)
     monkeypatch.setattr("ascendboot.jobs.follow._PAUSE_S", 0.0)
     if first is None:
         (tmp_path / "rank.0.log").write_bytes(b"one\n")
     absent = ["a-1"] if first is None else []
-    gathering = gatherer(job, {"a-1": first()} if first else {}, tmp_path, absent=absent)
+    nodes = {"a-1": Node(first, is_lost=True)} if first else {}
+    gathering = gatherer(job, nodes, tmp_path, absent=absent)
     gone = NodeError("a-1", "its container is gone")
-    sides: Any = iter([gone, gone, Dropped(), Rest()])
+    sides: Any = iter([gone, gone, Node(LOST), Node()])
 
     def connect(_name: str) -> Any:
         if isinstance(side := next(sides), NodeError):
@@ -211,11 +177,11 @@ def test_item_11_a_lost_connection_is_opened_again_while_logs_are_followed(
     gathering.close()
     assert gathering.errors == {}
     assert (tmp_path / "rank.0.log").read_bytes() == b"one\ntwo\n"
-    if first is Cut:
+    if first is CUT:
         assert told.pop(0).endswith("; connecting again; the job continues")
     words = "its connection was lost, and was reopened" if first else "was reached"
     back = f"a-1: {words} after N s"
-    dropped = [] if first is Cut else ["a-1: could not open a session; trying again"]
+    dropped = [] if first is CUT else ["a-1: could not open a session; trying again"]
     told = [re.sub(r"\d+ s$", "N s", line) for line in told]
     assert told == ["a-1: its container is gone; trying again", back, *dropped]
 
@@ -223,7 +189,8 @@ def test_item_11_a_lost_connection_is_opened_again_while_logs_are_followed(
 def test_a_stream_that_ends_at_once_is_not_opened_again_and_again(
     job: JobRecord, tmp_path: Path
 ) -> None:
-    gathering, began = gatherer(job, {"a-1": Hasty()}, tmp_path), time.monotonic()
+    hasty = Node(CUT, (b"", b""))
+    gathering, began = gatherer(job, {"a-1": hasty}, tmp_path), time.monotonic()
     told = follow(gathering, job)
     gathering.close()
     assert gathering.errors == {}
@@ -235,7 +202,7 @@ def test_a_node_with_unknown_frames_is_not_reported_as_silent(
     job: JobRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.jobs.gather.SILENCE_S", -1.0)
-    gathering = gatherer(job, {"a-1": Cut(), "a-2": Cut()}, tmp_path)
+    gathering = gatherer(job, {"a-1": Node(), "a-2": Node()}, tmp_path)
     for node in gathering.nodes.values():
         node.reader()
     not_understood = NodeError("a-1", "could not read its logs")
@@ -246,7 +213,6 @@ def test_a_node_with_unknown_frames_is_not_reported_as_silent(
     assert "its last stream has not ended" in str(gathering.errors["a-2"])
 
 
-EVENT = b"bytes 39 events\nlauncher - exit 0 at 1767225600.000000\n"
 LOG = b"one\ntwo\nbytes 3 rank.0.log\n"
 
 

@@ -14,8 +14,8 @@ def sample(at_s: float, *cpu_s: float, wrote: bool = False) -> NodeSample:
     return NodeSample(at_s=at_s, cpu_s=dict(enumerate(cpu_s)), wrote=wrote)
 
 
-def hang(seconds: float) -> Standstill:
-    return Standstill(silent_s=seconds, idle_s=seconds, is_hang=True)
+def hang(idle_s: float, silent_s: float | None = None) -> Standstill:
+    return Standstill(silent_s=silent_s or idle_s, idle_s=idle_s, is_hang=True)
 
 
 def alone(*samples: NodeSample) -> list[tuple[str, NodeSample]]:
@@ -66,14 +66,11 @@ SEEN = {
             *(sample(at, at * 1.0) for at in (50, 60, 70)),
             *(sample(at, 70.0) for at in (80, 90)),
         ),
-        {
-            2: Standstill(silent_s=20, idle_s=0, is_hang=False),
-            9: Standstill(silent_s=50, idle_s=20, is_hang=True),
-        },
+        {2: Standstill(silent_s=20, idle_s=0, is_hang=False), 9: hang(20, 50)},
     ),
     "again": (
         alone(sample(0, 1.0), sample(20, 1.0), sample(30, 9.0), sample(50, 9.0)),
-        {1: hang(20), 3: Standstill(silent_s=50, idle_s=20, is_hang=True)},
+        {1: hang(20), 3: hang(20, 50)},
     ),
     "started ranks and ended processes are work": (
         alone(
@@ -81,10 +78,7 @@ SEEN = {
             *(sample(30, 0.1), sample(49, 0.0)),  # a child ended and took its time with it
             *(sample(68, 0.0), sample(69, 0.0)),
         ),
-        {
-            4: Standstill(silent_s=38, idle_s=19, is_hang=False),
-            5: Standstill(silent_s=39, idle_s=20, is_hang=True),
-        },
+        {4: Standstill(silent_s=38, idle_s=19, is_hang=False), 5: hang(20, 39)},
     ),
     "an ended rank is no work": (
         alone(sample(0, 1.0, 2.0), sample(10, 1.0), sample(20, 1.0)),

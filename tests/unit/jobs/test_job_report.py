@@ -12,15 +12,8 @@ from ascendboot.console.screen import Screen
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.loss import BadLoss, record_loss
 from ascendboot.jobs.progress import Arrivals, Progress, has_started, will_end
-from ascendboot.launch.events import (
-    EndingBegan,
-    Event,
-    RankEnded,
-    RankEndingBegan,
-    RankErrorFile,
-    RankStarted,
-    StopRequested,
-)
+from ascendboot.launch import events
+from ascendboot.launch.events import RankEnded
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks, Placement, Slot
@@ -38,6 +31,7 @@ from ascendboot.value import asdict, replace
 from tests.unit.launch.request import REQUEST, SLOTS, TORCHRUN, node
 
 PLAN = plan(REQUEST)
+WELL = [(rank, 0, 10.0) for rank in range(4)]
 
 
 def progress(*ended: tuple[Any, ...], launcher: int | None = 1) -> Progress:
@@ -78,8 +72,7 @@ ENDED = {
 
 def test_success_as_json(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(OWN.replace("loss is nan", "no"))
-    ends = [(rank, 0, 10.0) for rank in range(4)]
-    assert report(progress(*ends, launcher=0), tmp_path).to_json() == {
+    assert report(progress(*WELL, launcher=0), tmp_path).to_json() == {
         "job_id": "job-1",
         "state": "succeeded",
         "exit_code": 0,
@@ -210,7 +203,7 @@ def test_the_launcher_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_does_not_end_after_its_ranks_fails_no_job(tmp_path: Path) -> None:
-    seen = progress(*((rank, 0, 10.0) for rank in range(4)), launcher=143)
+    seen = progress(*WELL, launcher=143)
     seen.is_overdue = True
     found = report(seen, tmp_path)
     assert (found.state, found.exit_code, found.cause) == (JobState.SUCCEEDED, 0, None)
@@ -230,9 +223,8 @@ def test_ranks_that_were_ended_on_purpose_are_no_cause(tmp_path: Path) -> None:
     found = report(followed, tmp_path, a_1=10.0)
     assert (found.state, found.exit_code, found.first_failure) == (JobState.FAILED, 1, None)
     assert found.message == f"ssh: closed\n{words}"
-    earlier = replace(
-        progress((0, 143, 20.5), (1, 1, 19.9), (2, 7, 9.8)), endings={0: 20.0, 1: 9.9}
-    )
+    earlier = progress((0, 143, 20.5), (1, 1, 19.9), (2, 7, 9.8))
+    earlier.endings |= {0: 20.0, 1: 9.9}
     assert failing_rank(report(earlier, tmp_path, a_1=10.0)) == 2
     assert failing_rank(report(earlier, tmp_path)) == 2
 
@@ -305,9 +297,7 @@ def first(found: JobReport) -> tuple[int | None, str]:
     return cause_of(found).rank, cause_of(found).words
 
 
-def test_the_rank_with_an_own_error_is_the_cause_although_another_ended_first(
-    tmp_path: Path,
-) -> None:
+def test_a_rank_with_an_own_error_is_the_cause_although_another_ended_first(tmp_path: Path) -> None:
     (tmp_path / "rank.2.log").write_text(OWN)
     (tmp_path / "rank.0.log").write_text(RESET)
     seen = progress((0, 1, T), (1, 143, T + 1), (2, 143, T + 1))
@@ -376,12 +366,12 @@ def test_an_error_file_explains_what_the_log_does_not(tmp_path: Path) -> None:
         }
     }
     seen = progress((0, 1, T + 3), (3, 1, T + 4))
-    seen.note(RankErrorFile(3, json.dumps(document).encode()))
+    seen.note(events.RankErrorFile(3, json.dumps(document).encode()))
     found = report(seen, tmp_path)
     assert first(found) == (3, "RuntimeError: boom on rank 3")
     assert cause_of(found).source == "error file"
     # A file that was cut off, or is none, is no clue.
-    seen.note(RankErrorFile(3, b'{"message": '))
+    seen.note(events.RankErrorFile(3, b'{"message": '))
     assert first(report(seen, tmp_path)) == (0, "")
 
 
@@ -440,20 +430,20 @@ def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> No
     assert (failing_rank(found), found.exit_code) == (0, 1)
 
 
-def plog(folder: Path, rank: int, *lines: str) -> None:
-    path = folder / f"rank.{rank}.plog/debug/plog/plog-7_1.log"
+FAILED = "[a.cc:1]7 Aicore kernel execute failed, device_id=5"
+
+
+def plog(folder: Path, line: str) -> None:
+    """Write this line into a plog of rank 1."""
+    path = folder / "rank.1.plog/debug/plog/plog-7_1.log"
     path.parent.mkdir(parents=True)
-    path.write_text("".join(f"[ERROR] RUNTIME(7,python3):{line}\n" for line in lines))
+    path.write_text(f"[ERROR] RUNTIME(7,python3):{line}\n")
 
 
 def test_a_known_error_in_a_plog_explains_a_failure(tmp_path: Path) -> None:
-    seen = progress((1, 1, 1767323050.0, 0), (3, 1, 1767323049.0, 0))
+    seen = progress((1, 1, T + 5, 0), (3, 1, T + 4, 0))
     (tmp_path / "rank.3.log").write_text("Traceback (most recent call last):\nRuntimeError: no\n")
-    plog(
-        tmp_path,
-        1,
-        "2026-01-02-03:04:05.678.901 [a.cc:1]7 Aicore kernel execute failed, device_id=5",
-    )
+    plog(tmp_path, f"2026-01-02-03:04:05.678.901 {FAILED}")
     cause = cause_of(report(seen, tmp_path))
     source = "rank.1.plog/debug/plog/plog-7_1.log"
     assert (cause.rank, cause.source, cause.at) == (1, source, "2026-01-02T03:04:05.678+00:00")
@@ -465,25 +455,23 @@ def test_a_known_error_in_a_plog_explains_a_failure(tmp_path: Path) -> None:
     "line",
     [
         "2026-01-02-03:04:05.678.901 [a.cc:1]7 no file of that name, the default is used",
-        "2026-01-02-01:04:05.678.901 [a.cc:1]7 Aicore kernel execute failed, device_id=5",
-        "[a.cc:1]7 Aicore kernel execute failed, device_id=5",
+        f"2026-01-02-01:04:05.678.901 {FAILED}",
+        FAILED,
     ],
     ids=["not a known error", "two hours before", "without a time"],
 )
 def test_other_errors_in_a_plog_explain_nothing(tmp_path: Path, line: str) -> None:
-    seen = progress((1, 1, 1767323050.0, 0), (3, 1, 1767323049.0, 0))
-    plog(tmp_path, 1, line)
-    cause = cause_of(report(seen, tmp_path))
+    plog(tmp_path, line)
+    cause = cause_of(report(progress((1, 1, T + 5, 0), (3, 1, T + 4, 0)), tmp_path))
     assert (cause.rank, cause.source) == (3, "events")
 
 
-NAN = BadLoss(rank=3, node="a-2", value="nan", step="120", at=1767323045.0)
+NAN = BadLoss(rank=3, node="a-2", value="nan", step="120", at=T)
 NAN_WORDS = "a-2: the loss of rank 3 was nan from step 120 on, at 03:04:05 UTC"
 
 
 def test_a_loss_that_was_nan_is_a_note_of_a_job_that_succeeds(tmp_path: Path) -> None:
-    ends = [(rank, 0, 10.0) for rank in range(4)]
-    seen = replace(progress(*ends, launcher=0), losses=(NAN,))
+    seen = replace(progress(*WELL, launcher=0), losses=(NAN,))
     assert report(seen, tmp_path).notes == (NAN_WORDS,)
 
 
@@ -495,13 +483,12 @@ def test_a_loss_that_was_nan_is_evidence_of_the_cause_of_a_failure(tmp_path: Pat
 
 
 def test_the_ends_of_logs_show_a_loss_that_was_nan(tmp_path: Path) -> None:
-    ends = [(rank, 0, 10.0) for rank in range(4)]
     (tmp_path / "rank.1.log").write_bytes(b"step 7 loss nan\n")
     (tmp_path / "rank.2.log").write_bytes(b"step 9 loss nan\n" * 10_000)
     short, long = "of rank 1 was nan from step 7 on", "of rank 2 was nan at step 9"
-    assert report(progress(*ends), tmp_path).notes == (f"a-1: the loss {short}; also rank 2",)
+    assert report(progress(*WELL), tmp_path).notes == (f"a-1: the loss {short}; also rank 2",)
     (tmp_path / "rank.1.log").unlink()
-    assert report(progress(*ends), tmp_path).notes == (f"a-2: the loss {long}",)
+    assert report(progress(*WELL), tmp_path).notes == (f"a-2: the loss {long}",)
 
 
 def test_arrivals_become_sparse_and_stay_right() -> None:
@@ -522,32 +509,31 @@ def test_arrivals_become_sparse_and_stay_right() -> None:
 def test_item_09_mpirun_alone_names_the_node_of_the_lost_peer(tmp_path: Path) -> None:
     for rank in (0, 1):
         (tmp_path / f"rank.{rank}.log").write_text(RESET)
-    (tmp_path / "launcher.log").write_bytes(
-        (RECORDED / "openmpi-4.1/peer-hung-up.txt").read_bytes()
-    )
+    words = (RECORDED / "openmpi-4.1/peer-hung-up.txt").read_bytes()
+    (tmp_path / "launcher.log").write_bytes(words)
     seen = progress((0, 1, T), (1, 1, T))
     cause = cause_of(report(seen, tmp_path))
     assert (cause.kind, cause.ranks) == (CauseKind.ONE_OF, (2, 3))
     assert cause.why == "launcher.log reports their node missing, but no rank"
 
 
-def seen(*events: Event) -> Progress:
+def seen(*lines: events.Event) -> Progress:
     found = Progress()
-    for event in events:
+    for event in lines:
         found.note(event)
     return found
 
 
 def test_a_job_has_started_with_its_last_rank_and_ends_with_the_first_that_fails() -> None:
-    begun = [RankStarted(rank) for rank in range(4)]
+    begun = [events.RankStarted(rank) for rank in range(4)]
     assert not has_started(PLAN, seen(*begun[:-1]))
     assert has_started(PLAN, seen(*begun))
     for event in (
         RankEnded(1, 3, 1.0),
-        RankEndingBegan(2, 1.0),
-        EndingBegan(0, 1.0),
-        EndingBegan(1, 1.0),
-        StopRequested(1.0),
+        events.RankEndingBegan(2, 1.0),
+        events.EndingBegan(0, 1.0),
+        events.EndingBegan(1, 1.0),
+        events.StopRequested(1.0),
     ):
         assert will_end(PLAN, event, seen(event))
     ends = [RankEnded(rank, 0, 1.0) for rank in range(4)]

@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import AscendbootError
-from ascendboot.jobs.loss import (
-    LOSSES_FILE,
-    BadLoss,
-    LossWatch,
-    loss_words,
-    record_loss,
-    recorded_losses,
-)
+from ascendboot.jobs import loss
 from ascendboot.jobs.run import Following
 from ascendboot.launch.planner import plan
 from ascendboot.value import replace
@@ -26,11 +19,11 @@ MEGATRON = (
     b"per iteration (ms): 100.1 | learning rate: 1.5E-04 | lm loss: %b | loss scale: 1.0 | "
     b"grad norm: 3.1 | number of nan iterations:   0 |\n"
 )
-BAD = BadLoss(rank=3, node="a-2", value="nan", step="120", at=1767323045.0)
+BAD = loss.BadLoss(rank=3, node="a-2", value="nan", step="120", at=1767323045.0)
 
 
 def found(text: bytes, form: str = "") -> list[tuple[str, str]]:
-    return [(bad.value, bad.step) for bad in LossWatch(0, "a-1", form).look(text)]
+    return [(bad.value, bad.step) for bad in loss.LossWatch(0, "a-1", form).look(text)]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +75,7 @@ def test_the_operator_states_another_form() -> None:
 
 def seen(values: list[bytes], apart_s: float) -> list[tuple[int, str, int, str]]:
     """Which lines, from 0, complete a fault, with value, number of lines and step."""
-    watch = LossWatch(0, "a-1")
+    watch = loss.LossWatch(0, "a-1")
     return [
         (number, bad.value, bad.lines, bad.step)
         for number, value in enumerate(values)
@@ -118,32 +111,32 @@ def test_only_the_first_bad_loss_of_a_job_is_shown_at_once(tmp_path: Path) -> No
     same = replace(BAD, value="0.5", lines=20)
     for bad in (BAD, replace(BAD, rank=1), same, replace(same, rank=1)):
         following._on_loss(bad)
-    first, second = loss_words((BAD, same))
+    first, second = loss.loss_words((BAD, same))
     assert shown == [f"job job-1: {first}", f"job job-1: {second}"]
-    assert recorded_losses(tmp_path) == following.progress.losses
+    assert loss.recorded_losses(tmp_path) == following.progress.losses
     assert len(following.progress.losses) == 4
 
 
 def test_the_first_rank_is_named_and_the_others_are_listed() -> None:
     others = [replace(BAD, rank=rank, at=1767323046.0) for rank in (0, 1, 2)]
-    same = BadLoss(rank=0, node="a-1", value="0.6931", step="40", at=1767323045.0, lines=20)
-    assert loss_words([*others, same, BAD]) == (
+    same = loss.BadLoss(rank=0, node="a-1", value="0.6931", step="40", at=1767323045.0, lines=20)
+    assert loss.loss_words([*others, same, BAD]) == (
         "a-2: the loss of rank 3 was nan from step 120 on, at 03:04:05 UTC; also ranks 0-2",
         "a-1: the loss of rank 0 was 0.6931 on 20 lines in a row until step 40, at 03:04:05 UTC",
     )
     late = replace(BAD, is_first=False, at=None)
-    assert loss_words([late]) == ("a-2: the loss of rank 3 was nan at step 120",)
-    assert loss_words([replace(late, step="")]) == ("a-2: the loss of rank 3 was nan",)
+    assert loss.loss_words([late]) == ("a-2: the loss of rank 3 was nan at step 120",)
+    assert loss.loss_words([replace(late, step="")]) == ("a-2: the loss of rank 3 was nan",)
 
 
 def test_losses_are_read_as_they_were_kept(tmp_path: Path) -> None:
-    assert recorded_losses(tmp_path) == ()
+    assert loss.recorded_losses(tmp_path) == ()
     other = replace(BAD, rank=1, lines=20, step="")
-    record_loss(tmp_path, BAD)
-    record_loss(tmp_path, other)
-    with (tmp_path / LOSSES_FILE).open("a") as file:
+    loss.record_loss(tmp_path, BAD)
+    loss.record_loss(tmp_path, other)
+    with (tmp_path / loss.LOSSES_FILE).open("a") as file:
         file.write('{"rank": 2, "no')
-    assert recorded_losses(tmp_path) == (BAD, other)
-    (tmp_path / LOSSES_FILE).write_text("{}\n")
+    assert loss.recorded_losses(tmp_path) == (BAD, other)
+    (tmp_path / loss.LOSSES_FILE).write_text("{}\n")
     with pytest.raises(AscendbootError, match=r"losses\.jsonl: could not be read"):
-        recorded_losses(tmp_path)
+        loss.recorded_losses(tmp_path)

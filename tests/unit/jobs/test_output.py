@@ -31,6 +31,7 @@ from ascendboot.jobs.output import (
     start_of_last_lines,
     start_of_line,
 )
+from ascendboot.model.names import expand
 
 PIECES = st.sampled_from([b"a", b"\n", b"\n\n", b"line\n", b"\xff\x00", b" | \n"])
 
@@ -216,7 +217,8 @@ def shown_copy(path: Path) -> bytes:
 def test_a_copy_keeps_its_beginning_and_its_end_and_every_byte_its_place(tmp_path: Path) -> None:
     path = tmp_path / "rank.0.log"
     copy = LogCopy(path, None, RankOutput(lambda _: None), limit=LIMIT)
-    if not _has_holes(tmp_path):
+    (tmp_path / "holes").write_bytes(bytes(2 * MIB))
+    if not drop(tmp_path / "holes", 0, MIB):
         pytest.skip("no holes in files of this file system")
     numbered = [b"%07d " % n + b"x" * 1015 + b"\n" for n in range(40 * 1024)]
     for at in range(0, len(numbered), 64):
@@ -337,16 +339,5 @@ def test_folding_keeps_every_line_of_a_rank_in_its_order(lines: list[tuple[bytes
     shown = b"".join(blocks).decode().splitlines()
     for rank, who in enumerate((A, B, C)):
         mine = [line.partition(" | ") for line in shown]
-        kept = [text for label, _, text in mine if rank in ranks_in(label)]
+        kept = [text for label, _, text in mine if str(rank) in expand(label.rpartition(":")[2])]
         assert kept == [text.decode() for each, text in lines if each == who]
-
-
-def ranks_in(label: str) -> set[int]:
-    numbers = label.rpartition(":")[2].strip("[]")
-    spans = [part.partition("-") for part in numbers.split(",")]
-    return {n for first, _, last in spans for n in range(int(first), int(last or first) + 1)}
-
-
-def _has_holes(folder: Path) -> bool:
-    (folder / "holes").write_bytes(bytes(2 * MIB))
-    return drop(folder / "holes", 0, MIB)

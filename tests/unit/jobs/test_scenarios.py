@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from ascendboot.doctor.verdict import Layout, Verdict, examine
-from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import RankEnded
-from ascendboot.launch.plan import LaunchPlan, PlannedRank, rank_log
+from ascendboot.launch.plan import PlannedRank, rank_log
 from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import NodeClocks, Placement, Slot
+from ascendboot.model.cluster import Placement, Slot
 from ascendboot.value import replace
 from tests.scenarios import Part, Place, Scenario, scenarios, wrong_parts
+from tests.unit.jobs.test_job_report import report
 from tests.unit.launch.request import REQUEST, node
 
 BEGAN = 1_767_323_040.0
@@ -86,31 +86,16 @@ def written(row: Scenario, folder: Path) -> tuple[Progress, list[Part]]:
     return progress, parts
 
 
-def verdict(progress: Progress, folder: Path, made: LaunchPlan = PLAN) -> dict[str, Any] | None:
-    found = report_on(
-        made,
-        progress,
-        folder=folder,
-        started="2026-01-02T03:04:00+00:00",
-        duration_s=1.0,
-        clocks=NodeClocks({}, uncertainty_s=0.01),
-    )
-    return None if found.cause is None else Verdict.of_report(found.cause, folder).to_json()
-
-
-def place_of(ranks: list[int]) -> tuple[list[str], int | None]:
-    """The nodes of these ranks, and the device if it is one rank."""
-    nodes = dict.fromkeys(PLACES[rank].node for rank in ranks)
-    return list(nodes), PLACES[ranks[0]].device if len(ranks) == 1 else None
-
-
 @pytest.mark.parametrize("row", ROWS)
 def test_the_report_names_the_cause(row: Scenario, tmp_path: Path) -> None:
     progress, _ = written(row, tmp_path)
-    found = verdict(progress, tmp_path)
+    cause = report(progress, tmp_path, PLAN, uncertainty_s=0.01).cause
+    found: Any = None if cause is None else Verdict.of_report(cause, tmp_path).to_json()
     assert wrong_parts(found, row.cause()) == {}, found
     assert found
-    assert (found["nodes"], found["device"]) == place_of(found["ranks"])
+    places = [PLACES[rank] for rank in found["ranks"]]
+    assert found["nodes"] == list(dict.fromkeys(place.node for place in places))
+    assert found["device"] == (places[0].device if len(places) == 1 else None)
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -7,21 +7,18 @@ import subprocess
 from pathlib import Path
 
 from ascendboot.templates import script
+from tests.here import Here
 
 # What stands in the way of the next file, as a disk without a free inode does.
-MKDIR = """\
-#!/bin/bash
-/bin/mkdir "$@" && { [ "$1" = -p ] || /bin/mkdir "${@: -1}/making"; }
-"""
+MKDIR = '/bin/mkdir "$@" && { [ "$1" = -p ] || /bin/mkdir "${@: -1}/making"; }'
 
 
 def test_nothing_is_left_on_a_disk_with_room_for_the_folder_only(tmp_path: Path) -> None:
     base = tmp_path / "base"
     (base / "env").mkdir(parents=True)
     (base / "env/node.env").touch()
-    for program, text in ((base / "env/rank-exec", ""), (tmp_path / "mkdir", MKDIR)):
-        program.write_text(text)
-        program.chmod(0o755)
+    Here(base / "env").put("rank-exec", "")
+    Here(tmp_path).put("mkdir", MKDIR)
     job = base / "jobs/job-1"
     values = (str(base), str(job), "", "bash", "", str(base), "", "", "", "", "cat >/dev/null")
     done = subprocess.run(

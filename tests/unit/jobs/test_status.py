@@ -119,9 +119,8 @@ def test_the_pace_is_that_of_the_last_minute(
     lines = [m if isinstance(m, str) else f"{time() + m[0]:.6f} {m[1]} 0 0" for m in marks]
     (folder / "rank.3.marks").write_text("\n".join([*lines, ""]))
     here = FakeTransport("a", rules=[Here(tmp_path)])
-    found = probe_jobs({"a": here}, PurePosixPath(tmp_path, "jobs"), ["j"], details=True, forks=1)[
-        "a"
-    ]
+    jobs = PurePosixPath(tmp_path, "jobs")
+    found = probe_jobs({"a": here}, jobs, ["j"], details=True, forks=1)["a"]
     assert isinstance(found, dict)
     assert found["j"].lines_per_s == pytest.approx({} if pace is None else {3: pace}, rel=0.2)
 
@@ -183,12 +182,8 @@ def runs(*ranks: int, launcher: bool = False, events: Sequence[Event] = ()) -> J
     )
 
 
-def test_a_running_job_shows_a_loss_of_nan_once_for_all_ranks(
-    job: JobRecord, tmp_path: Path
-) -> None:
-    first = replace(
-        runs(0, 1, launcher=True), losses={1: "step 6 loss: nan", 0: "step 6 loss: nan"}
-    )
+def test_a_running_job_shows_a_loss_of_nan_once_for_all(job: JobRecord, tmp_path: Path) -> None:
+    first = replace(runs(0, 1, launcher=True), losses=dict.fromkeys((1, 0), "step 6 loss: nan"))
     second = replace(runs(2, 3), losses={2: "step 7 loss: nano"})
     found = judged(job, tmp_path, first, second).report
     words = "a-1: the loss of rank 0 was nan at step 6; also rank 1"

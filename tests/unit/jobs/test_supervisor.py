@@ -63,11 +63,11 @@ def interrupted(made: Job, _progress: Progress) -> JobReport:
     return ended(made, JobState.INTERRUPTED, 130)
 
 
-def rank_failed(made: Job, _progress: Progress, code: int = 7) -> JobReport:
+def rank_failed(made: Job, _progress: Progress) -> JobReport:
     failure = FirstFailure(
-        rank=0, node="a-1", device=0, exit_code=code, signal=None, message="", log=""
+        rank=0, node="a-1", device=0, exit_code=7, signal=None, message="", log=""
     )
-    return replace(ended(made, JobState.FAILED, code), first_failure=failure)
+    return replace(ended(made, JobState.FAILED, 7), first_failure=failure)
 
 
 def lost(*nodes: str) -> Outcome:
@@ -97,9 +97,7 @@ class Practice:
     def plan(self, launch: Launch) -> LaunchPlan:
         self.launches.append(launch)
         self.begun += 1
-        outcome = self._outcome
-        if isinstance(outcome, LaunchError):
-            raise outcome
+        self._outcome()
         return plan(REQUEST)
 
     def running(self, _generation: int) -> JobRecord | None:
@@ -107,15 +105,15 @@ class Practice:
         return self.found
 
     def run(self, made: Job, progress: Progress) -> JobReport:
-        outcome = self._outcome
-        if isinstance(outcome, LaunchError):
-            raise outcome
+        outcome = self._outcome()
         progress.started |= {rank.rank for rank in made.ranks}
         return outcome(made, progress)
 
-    @property
-    def _outcome(self) -> Outcome | LaunchError:
-        return self.outcomes[min(self.begun, len(self.outcomes)) - 1]
+    def _outcome(self) -> Outcome:
+        outcome = self.outcomes[min(self.begun, len(self.outcomes)) - 1]
+        if isinstance(outcome, LaunchError):
+            raise outcome
+        return outcome
 
     def stop(self, generation: int) -> Sequence[str]:
         self.stopped.append(generation)
@@ -179,10 +177,8 @@ def test_the_generations_of_a_job_and_its_exit_code(
 ) -> None:
     practice = Practice(outcomes, returns=returns)
     done = supervisor(practice, min_nodes=least).run()
-    assert (done.end.exit_code, [launch.nodes for launch in practice.launches]) == (
-        exit_code,
-        launches,
-    )
+    assert done.end.exit_code == exit_code
+    assert [launch.nodes for launch in practice.launches] == launches
     assert done.report is not None
     assert (done.report.state is JobState.SUCCEEDED) == (exit_code == 0)
     assert ("a-2: answers again" in practice.told) == returns
@@ -250,14 +246,11 @@ def test_a_job_that_makes_progress_is_not_ended_for_failing_in_the_same_way() ->
 def resumed(practice: Practice) -> Supervisor:
     """The supervisor after one that was killed while the first generation ran."""
 
-    class Killed(BaseException):
-        pass
-
     def kill(_made: Job, _progress: Progress) -> JobReport:
-        raise Killed
+        raise SystemExit
 
     first = supervisor(Practice([kill]))
-    with pytest.raises(Killed):
+    with pytest.raises(SystemExit):
         first.run()
     return continued(practice, first.core)
 

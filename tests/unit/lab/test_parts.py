@@ -16,6 +16,7 @@ from ascendboot.lab.node import Surroundings, separate_file_systems, wait_until_
 from ascendboot.lab.records import Record, current_boot_id
 from ascendboot.lab.shape import Shape
 from ascendboot.value import replace
+from tests.here import Here
 
 SHAPE = Shape.requested(2, 4, "198.18.64.0/20,198.19.64.0/20")
 NODE = SHAPE.nodes[0]
@@ -214,9 +215,7 @@ def test_the_wait_for_a_node_has_a_deadline(tmp_path: Path) -> None:
 
 def as_a_user(tmp_path: Path, sudo: str) -> subprocess.CompletedProcess[str]:
     """Run `program verb --flag`, which becomes root, with this text as sudo."""
-    path = tmp_path / "sudo"
-    path.write_text(f"#!/bin/bash\n{sudo}\n")
-    path.chmod(0o755)
+    Here(tmp_path).put("sudo", sudo)
     program = tmp_path / "program"
     program.write_text(
         "import os; from ascendboot.lab.host import become_root\n"

@@ -134,9 +134,8 @@ def test_conflicts_name_the_holder_of_a_range() -> None:
         UsedRange(IPv4Network("192.0.2.0/24"), "the route to 192.0.2.0/24 on eth0"),
         UsedRange(IPv4Network("198.19.7.0/24"), "the route to 198.19.7.0/24 on tun0"),
     ]
-    assert conflicts(DEFAULT, claims) == [
-        "198.19.0.0/16 is used by the route to 198.19.7.0/24 on tun0"
-    ]
+    [text] = conflicts(DEFAULT, claims)
+    assert text == "198.19.0.0/16 is used by the route to 198.19.7.0/24 on tun0"
     assert conflicts(SMALL, claims) == []
 
 

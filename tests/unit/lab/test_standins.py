@@ -17,12 +17,12 @@ from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.lab.faults import Fault, Marks
 from ascendboot.lab.shape import Product, Shape, world_text
 from ascendboot.value import replace
+from tests.here import Here
 
 DATA = Path(__file__).parents[2] / "data/lab"
 SHAPE = Shape.requested(2, 8, "198.18.0.0/16,198.19.0.0/16")
 
 FAKE_NSENTER = """\
-#!/bin/bash
 [[ $1 == --net=*/npu/? ]] || exit 99
 case $2 in
   ip) echo "2: $7: <BROADCAST,UP> mtu 1500 state $(cat "$FAKES/link") mode DEFAULT" ;;
@@ -48,8 +48,7 @@ class Node:
         for place in (self.world / "faults", self.world / "npu", self.fakes):
             place.mkdir(parents=True)
         (self.world / "world").write_text(world_text(SHAPE, SHAPE.nodes[0]))
-        (self.fakes / "nsenter").write_text(FAKE_NSENTER)
-        (self.fakes / "nsenter").chmod(0o755)
+        Here(self.fakes).put("nsenter", FAKE_NSENTER)
         self.network(link="UP", ping=ANSWERED)
 
     def network(self, *, link: str, ping: str, code: int = 0) -> None:
@@ -132,9 +131,7 @@ def recorded_format(option: str) -> re.Pattern[str]:
         ("-tls", ("3", "0", "0")),
     ],
 )
-def test_values_stand_in_the_recorded_format(
-    node: Node, option: str, values: tuple[str, ...]
-) -> None:
+def test_values_have_the_recorded_format(node: Node, option: str, values: tuple[str, ...]) -> None:
     code, out, err = node.hccn("-i", "3", option, "-g")
     match = recorded_format(f"{option} -g").fullmatch(out)
     assert match, out
@@ -179,9 +176,7 @@ def test_a_ping_that_is_answered_looks_as_recorded(node: Node) -> None:
         ((1, 3), "3 packets transmitted, 2 received, 33.33% packet loss"),
     ],
 )
-def test_a_ping_with_an_answer_missing_fails(
-    node: Node, answered: tuple[int, ...], last: str
-) -> None:
+def test_a_ping_without_an_answer_fails(node: Node, answered: tuple[int, ...], last: str) -> None:
     lines = ANSWERED.splitlines(keepends=True)
     node.network(link="UP", ping="".join(lines[i] for i in (0, *answered)), code=1)
     code, out, err = node.hccn("-i", "3", "-ping", "-g", "address", "198.19.2.107", "pkt", "64")
@@ -258,7 +253,7 @@ def test_another_user_than_root_gets_what_needs_no_namespace() -> None:
         Path(folder).chmod(0o755)
         node = Node(Path(folder))
         node.hccn("-i", "0", "-ip", "-g")
-        (node.fakes / "nsenter").write_text("#!/bin/bash\nexit 1\n")
+        Here(node.fakes).put("nsenter", "exit 1")
         node.user = 65534
         Marks(node.world / "faults").add(Fault(kind="busy", device=3, times=1))
         assert node.hccn("-i", "3", "-ip", "-g") == recorded_failure("hccn_tool is busy")
@@ -474,11 +469,8 @@ def test_the_super_pod_of_a_chip_of_a3_has_the_recorded_rows(node: Node) -> None
     assert "Invalid card id." in node.run("npu-smi", "info", *asked[:3], "4", "-c", "0")[1]
     assert "Invalid chip id." in node.run("npu-smi", "info", *asked[:3], "1", "-c", "2")[1]
     of_product(node, "a2")
-    assert node.run("npu-smi", "info", *asked) == (
-        193,
-        "This device does not support querying spod-info.\n",
-        "",
-    )
+    text = "This device does not support querying spod-info.\n"
+    assert node.run("npu-smi", "info", *asked) == (193, text, "")
 
 
 def test_the_table_of_a3_is_drawn_as_recorded(node: Node) -> None:
@@ -523,7 +515,5 @@ def test_an_npu_is_slow_or_does_not_compute_as_marked(node: Node) -> None:
     node.mark("npu-slow.1")
     assert [node.run("npu-load", device)[1] for device in "12"] == ["3\n", "1\n"]
     node.mark("npu-broken.1")
-    assert node.run("npu-load", "1")[::2] == (
-        1,
-        "the stand-in of device 1 is broken (lab.fault npu-broken)\n",
-    )
+    error = "the stand-in of device 1 is broken (lab.fault npu-broken)\n"
+    assert node.run("npu-load", "1")[::2] == (1, error)

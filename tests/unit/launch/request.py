@@ -6,17 +6,14 @@ from pathlib import PurePosixPath
 
 from ascendboot.launch.plan import LaunchRequest, Login
 from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import LauncherChoice, Node, Placement, Slot, SshAccess
+from ascendboot.model.cluster import LauncherChoice, Placement, Slot
 from ascendboot.value import replace
+from tests.unit.transport import builders
 
 BASE = PurePosixPath("/var/lib/ascendboot/two")
 
 
-def node(name: str, address: str) -> Node:
-    ssh = SshAccess(user="root")
-    return Node(name=name, address=address, cluster_address=address, server_id=name, ssh=ssh)
-
-
+node = builders.node
 A, B = node("a-1", "192.0.2.11"), node("a-2", "192.0.2.12")
 SLOTS = (Slot(A, 4, None, 0), Slot(A, 5, None, 1), Slot(B, 0, None, 0), Slot(B, 1, None, 1))
 REQUEST = LaunchRequest(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import InventoryError
-from ascendboot.inventory.load import load
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import LauncherChoice, Placement, Slot
 from ascendboot.value import replace
+from tests.unit.hccl.test_guides import loaded
 from tests.unit.launch.request import BASE, REQUEST, command_of, node
 
 WANTED = replace(
@@ -76,10 +76,5 @@ def test_mpi_args_cannot_repeat_a_parameter_of_ascendboot(tmp_path: Path) -> Non
     ours = {words[i + 1] for i, word in enumerate(words) if re.fullmatch("--?mca", word)}
     assert ours > WRITTEN_BY_HOROVODRUN
     for name in sorted(ours):
-        path = tmp_path / "i.yaml"
-        path.write_text(
-            "cluster: c\nnodes: {n1: {address: 192.0.2.1}}\n"
-            f"launcher: {{mpi_args: [--mca, {name}, x]}}\n"
-        )
         with pytest.raises(InventoryError, match=f"sets {name}, and mpirun refuses it"):
-            load(path)
+            loaded(tmp_path, f"launcher: {{mpi_args: [--mca, {name}, x]}}\n")

@@ -49,9 +49,11 @@ def test_the_command() -> None:
     )
 
 
-def test_another_user_and_no_networks() -> None:
+def test_another_user_and_working_directory_and_no_networks() -> None:
     login = Login(user="train", uid=1000, home=PurePosixPath("/home/train"))
-    made = plan(replace(REQUEST, login=login, networks=()))
+    made = plan(replace(REQUEST, login=login, networks=(), workdir=PurePosixPath("/data")))
+    assert made.workdir == PurePosixPath("/data")
+    assert "ASCENDBOOT_WORKDIR=/data" in made.starts[0].command
     assert "--allow-run-as-root" not in made.starts[0].command
     assert "btl_tcp_if_include" not in made.starts[0].command
     assert "oob_tcp_if_include" not in made.starts[0].command
@@ -67,23 +69,17 @@ def test_the_command_line_is_the_command_in_its_environment() -> None:
     assert tuple(words[5 + count :]) == made.starts[0].command
 
 
-def test_the_logs_of_each_node() -> None:
+def test_the_files_and_logs() -> None:
     made = plan(REQUEST)
     assert made.logs_on("a-1") == ("rank.0.log", "rank.1.log", "launcher.log")
     assert made.logs_on("a-2") == ("rank.2.log", "rank.3.log")
-
-
-def test_the_files() -> None:
-    made = plan(REQUEST)
     ranks, launch = made.files_on("a-1")
     assert ranks.content == b"rank 0 device 4 local 0\nrank 1 device 5 local 1\n"
     run = made.command_line.replace(" && env", " && exec env", 1)
     assert f"run() {{ {run}; }}\n".encode() in launch.content
 
 
-def test_where_ranks_follow_leaf_switches_each_node_gets_its_number_and_that_of_the_primary() -> (
-    None
-):
+def test_each_node_gets_its_number_by_leaf_switches_and_that_of_the_primary() -> None:
     made = plan(replace(REQUEST, master_index=1))
     contents = {(node, file.path.name): file.content for node, file in made.files}
     for node, own in (("a-1", b"0\n"), ("a-2", b"1\n")):
@@ -104,12 +100,6 @@ def test_a_script_of_the_control_machine_is_copied_to_every_node() -> None:
     assert made.to_json()["script"] == {"path": f"{code}/main.py", "copied_from": source}
 
 
-def test_the_working_directory_can_be_another() -> None:
-    made = plan(replace(REQUEST, workdir=PurePosixPath("/data")))
-    assert made.workdir == PurePosixPath("/data")
-    assert "ASCENDBOOT_WORKDIR=/data" in made.starts[0].command
-
-
 def test_the_plan_says_how_the_order_of_ranks_was_chosen() -> None:
     words = "rank order by leaf switches: skipped, it needs at least 3 nodes"
     made = plan(replace(REQUEST, order_words=words))
@@ -120,33 +110,31 @@ def test_the_plan_says_how_the_order_of_ranks_was_chosen() -> None:
 def test_describe() -> None:
     made = plan(REQUEST)
     sizes = [len(file.content) for _, file in made.files]
-    assert made.describe() == "\n".join(
-        (
-            "job job-1: 4 ranks on 2 nodes",
-            "  a-1: ranks 0-1 on devices 4,5",
-            "  a-2: ranks 2-3 on devices 0,1",
-            "script: main.py from code.path /workspace on the nodes",
-            f"files in {BASE}/jobs/job-1:",
-            f"  a-[1-2]: ranks ({sizes[0]} bytes, mode 0644)",
-            f"  a-1: launch.sh ({sizes[2]} bytes, mode 0700)",
-            "environment of the launcher:",
-            f"  PATH={PATH}",
-            "  HOME=/root",
-            "  USER=root",
-            "  LOGNAME=root",
-            "  LANG=C.UTF-8",
-            "  ASCENDBOOT_JOB_ID=job-1",
-            "  SHLVL=1",
-            "  OMPI_MCA_oob_tcp_keepalive_time=10",
-            "  OMPI_MCA_oob_tcp_keepalive_intvl=5",
-            "  OMPI_MCA_oob_tcp_keepalive_probes=3",
-            "  OMPI_MCA_btl_ofi_provider_include=none",
-            "  OMPI_MCA_mpi_yield_when_idle=1",
-            "launcher: mpirun starts jobs: the default",
-            "command, on a-1:",
-            f"  {made.command_line}",
-        )
-    )
+    assert made.describe().split("\n") == [
+        "job job-1: 4 ranks on 2 nodes",
+        "  a-1: ranks 0-1 on devices 4,5",
+        "  a-2: ranks 2-3 on devices 0,1",
+        "script: main.py from code.path /workspace on the nodes",
+        f"files in {BASE}/jobs/job-1:",
+        f"  a-[1-2]: ranks ({sizes[0]} bytes, mode 0644)",
+        f"  a-1: launch.sh ({sizes[2]} bytes, mode 0700)",
+        "environment of the launcher:",
+        f"  PATH={PATH}",
+        "  HOME=/root",
+        "  USER=root",
+        "  LOGNAME=root",
+        "  LANG=C.UTF-8",
+        "  ASCENDBOOT_JOB_ID=job-1",
+        "  SHLVL=1",
+        "  OMPI_MCA_oob_tcp_keepalive_time=10",
+        "  OMPI_MCA_oob_tcp_keepalive_intvl=5",
+        "  OMPI_MCA_oob_tcp_keepalive_probes=3",
+        "  OMPI_MCA_btl_ofi_provider_include=none",
+        "  OMPI_MCA_mpi_yield_when_idle=1",
+        "launcher: mpirun starts jobs: the default",
+        "command, on a-1:",
+        f"  {made.command_line}",
+    ]
 
 
 def test_to_json() -> None:

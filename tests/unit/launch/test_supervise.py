@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.templates import script as shell_script
+from tests.here import Here
 from tests.waiting import wait_until
 
 KEEP = Path(__file__).parents[3] / "templates/env/keep.sh"
@@ -23,9 +24,7 @@ def run(script: str, folder: Path) -> None:
 
 
 def test_a_node_that_has_ended_gets_no_more_heartbeats(tmp_path: Path) -> None:
-    ssh = tmp_path / "ssh"
-    ssh.write_text("#!/bin/bash\n")
-    ssh.chmod(0o755)
+    Here(tmp_path).put("ssh", "")
     (tmp_path / "events").touch()
     script = f"""
 PATH={tmp_path}:$PATH base={tmp_path} job={tmp_path} who='launcher -' grace=5 watch=watch

@@ -24,10 +24,8 @@ RANK_EXEC = (
 
 def test_one_command_for_each_node() -> None:
     made = plan(TORCHRUN)
-    assert [(start.node, start.log) for start in made.starts] == [
-        ("a-1", "launcher.log"),
-        ("a-2", "agent.1.log"),
-    ]
+    logs = [(start.node, start.log) for start in made.starts]
+    assert logs == [("a-1", "launcher.log"), ("a-2", "agent.1.log")]
     for number, start in enumerate(made.starts):
         assert start.command == (
             *("python3", "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2"),

@@ -24,6 +24,7 @@ from ascendboot.model.topology import (
     pick,
 )
 from ascendboot.value import replace
+from tests.unit.checks.well import cluster
 from tests.unit.transport import builders
 
 SIZES: dict[str, Signature] = {
@@ -209,9 +210,7 @@ def test_a_ring_of_three_keeps_its_order_and_a_chain_does_not() -> None:
 
 @pytest.mark.parametrize("shape", ["ring", "chain", "halving-doubling", "pipeline"])
 @pytest.mark.parametrize("distinct", [64, 1024])
-def test_1024_nodes_take_less_than_two_seconds_of_processor_time(
-    distinct: int, shape: Shape
-) -> None:
+def test_1024_nodes_take_less_than_two_processor_seconds(distinct: int, shape: Shape) -> None:
     leaves = {
         f"n{i}": tuple(f"L{rail // 2}-{i * (rail + 3) % distinct}" for rail in range(8))
         for i in range(1024)
@@ -261,20 +260,13 @@ def test_picked_nodes_have_the_kept_ones_and_no_more_groups_than_needed(
 
 
 @pytest.mark.parametrize(("count", "keep"), [(15, ()), (1, ("A0", "A1")), (-1, ()), (3, ("X",))])
-def test_more_nodes_than_there_are_cannot_be_picked_or_kept(
-    count: int, keep: tuple[str, ...]
-) -> None:
+def test_what_cannot_be_picked_or_kept(count: int, keep: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="could not"):
         pick(SIZES, count, keep=keep)
 
 
 def node(name: str, **changes: object) -> Node:
     return replace(builders.node(name), **changes)
-
-
-def cluster(*nodes: Node, **changes: object) -> Cluster:
-    plain = Cluster(name="c", nodes=nodes, primary_name=nodes[0].name, source="c.yaml")
-    return replace(plain, **changes)
 
 
 def names(cluster: Cluster) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,17 +14,7 @@ from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Answer, Answered, Unanswered
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.files import OwnFile
-from ascendboot.readiness import checks
-from ascendboot.readiness.queries import (
-    DeviceIps,
-    DevicePorts,
-    Holder,
-    JobFolder,
-    JobProcess,
-    Jobs,
-    NodeProbe,
-    Packages,
-)
+from ascendboot.readiness import checks, queries
 from ascendboot.readiness.ready import chief_settings, start_stopped_sshd
 from ascendboot.setup.record import NodeRecord
 from ascendboot.transport.api import Command, Sides
@@ -34,8 +25,8 @@ from tests.unit.checks.well import alike, cluster, node, only
 from tests.unit.readiness.found import JOB, findings, probe, second
 
 
-def packages(python: str = "3.10.4", uses: str = "", **versions: str) -> Answered[Packages]:
-    return Answered(Packages(python, versions, frozenset(uses.split())))
+def packages(python: str = "3.10.4", uses: str = "", **versions: str) -> Answered[queries.Packages]:
+    return Answered(queries.Packages(python, versions, frozenset(uses.split())))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +40,7 @@ def packages(python: str = "3.10.4", uses: str = "", **versions: str) -> Answere
         (packages("3.7.5", torch="2.3.1", numpy="1.26.4"), "error … Python 3.10.4, … has 3.7.5"),
     ],
 )
-def test_packages_that_differ(there: Answered[Packages], found: str) -> None:
+def test_packages_that_differ(there: Answered[queries.Packages], found: str) -> None:
     pattern = f"packages {found}; install the same version on all nodes" if found else ""
     assert alike("\n".join(second(packages=there)), pattern)
 
@@ -94,7 +85,9 @@ def test_queries_without_an_answer(changes: dict[str, Any], message: str) -> Non
 
 
 def test_a_module_that_is_missing_is_named() -> None:
-    bare = Answered(Packages("3.10.4", {"torch": "2.3.1", "numpy": "1.26.4"}, lacks="torch"))
+    bare = Answered(
+        queries.Packages("3.10.4", {"torch": "2.3.1", "numpy": "1.26.4"}, lacks="torch")
+    )
     assert second(replace(JOB, module="torch"), packages=bare) == [
         "programs error lab-2: no module torch for python3; install it or state another code.python"
     ]
@@ -110,9 +103,7 @@ def test_a_module_that_is_missing_is_named() -> None:
         ("/code/main", "", ""),
     ],
 )
-def test_a_script_that_is_to_be_run_by_something_else(
-    script: str, opening: str, level: str
-) -> None:
+def test_a_script_that_something_else_is_to_run(script: str, opening: str, level: str) -> None:
     found = second(replace(JOB, script=PurePosixPath(script)), opening=Answered(opening))
     pattern = f"script {level} lab-2: {script} is no script of Python: … {opening}; give train …"
     assert alike("\n".join(found), pattern if level else "")
@@ -134,7 +125,7 @@ def test_a_script_that_starts_its_own_ranks_is_named_where_they_follow_leaf_swit
 ) -> None:
     lab = cluster(*(node(i, leaf=leaf) for i in range(1, count + 1)))
     assert [each.level for each in checks.topology_findings(lab, {}, text)] == levels
-    there = Answered(Packages("3.10.4", spawns=True))  # the script is on the nodes
+    there = Answered(queries.Packages("3.10.4", spawns=True))  # the script is on the nodes
     found = checks.topology_findings(lab, {"lab-2": probe(2, packages=there)}, "")
     assert [each.id for each in found] == ["topology"] * (leaf == "a" and count > 2)
 
@@ -153,10 +144,10 @@ def test_data_that_nodes_cannot_read_is_named_once_for_all_of_them() -> None:
 
 def test_who_uses_devices_of_the_job_is_named() -> None:
     holders = (
-        Holder(4711, (0, 2), command="python3 old.py"),
-        Holder(4712, (3,), job_id="elsewhere"),
-        Holder(4713, (7,), command="of a device that is not the job's"),
-        Holder(4714, (1,)),
+        queries.Holder(4711, (0, 2), command="python3 old.py"),
+        queries.Holder(4712, (3,), job_id="elsewhere"),
+        queries.Holder(4713, (7,), command="of a device that is not the job's"),
+        queries.Holder(4714, (1,)),
     )
     pattern = (
         "devices error lab-2: devices 0,2 are used by pid 4711 (python3 old.py); end it, or …\n"
@@ -194,7 +185,7 @@ def test_a_table_that_the_devices_contradict() -> None:
         "warning … 198.19.2.2 for device 2, as the device has it, and … 198.19.9.2; correct …",
         "warning … 198.19.2.3 for device 3, … 198.19.9.3, … not answer (…: it is busy); run check",
     )
-    found = "\n".join(second(device_ips=Answered(DeviceIps(at_boot, now))))
+    found = "\n".join(second(device_ips=Answered(queries.DeviceIps(at_boot, now))))
     assert alike(found, "\n".join(f"device-ips {pattern}" for pattern in patterns))
 
 
@@ -202,8 +193,10 @@ def test_links_that_are_down_and_tls_switches_that_differ() -> None:
     on, off = Answered(value=True), Answered(value=False)
     busy: Answer[bool] = Unanswered("busy", "could not read the link: it is busy")
     dumb: Answer[bool] = Unanswered("failed", "could not read the TLS switch: not supported")
-    fine = probe(1, ports=Answered(DevicePorts({0: on, 1: on}, {0: off, 1: off})))
-    bad = probe(2, ports=Answered(DevicePorts({0: on, 1: off, 3: busy}, {0: off, 1: on, 3: dumb})))
+    fine = probe(1, ports=Answered(queries.DevicePorts({0: on, 1: on}, {0: off, 1: off})))
+    bad = probe(
+        2, ports=Answered(queries.DevicePorts({0: on, 1: off, 3: busy}, {0: off, 1: on, 3: dumb}))
+    )
     assert findings(fine, replace(fine, device_ips=probe(2).device_ips)) == []
     pattern = (
         "links error lab-2: the link of device 1 is down; … hccn_tool -i 1 -link_stat -g …\n"
@@ -214,10 +207,11 @@ def test_links_that_are_down_and_tls_switches_that_differ() -> None:
     assert findings(fine, bad, replace(JOB, skipped=frozenset({"links", "tls"}))) == []
 
 
-def living(launcher: str = "", *pids: int) -> Answered[Jobs]:
+def living(launcher: str = "", *pids: int) -> Answered[queries.Jobs]:
     folder = f"{JOB.base}/jobs/old"
-    folders = (JobFolder("old", launcher, folder),) if launcher else ()
-    return Answered(Jobs(tuple(JobProcess(pid, "old", "python3 main.py") for pid in pids), folders))
+    folders = (queries.JobFolder("old", launcher, folder),) if launcher else ()
+    processes = tuple(queries.JobProcess(pid, "old", "python3 main.py") for pid in pids)
+    return Answered(queries.Jobs(processes, folders))
 
 
 def test_a_job_that_runs_is_named_at_its_nodes() -> None:
@@ -246,11 +240,9 @@ def test_what_is_left_of_a_job_is_named_with_its_pids() -> None:
 
 
 @pytest.mark.parametrize("launcher", ["runs", "gone", "none"])
-def test_an_earlier_generation_of_the_job_itself_is_left_over_even_if_it_runs(
-    launcher: str,
-) -> None:
-    folder = JobFolder("sup.g1", launcher, f"{JOB.base}/jobs/sup.g1")
-    jobs = Answered(Jobs((JobProcess(6, "sup.g1", "python3 main.py"),), (folder,)))
+def test_an_earlier_generation_of_the_job_itself_is_left_over_though_it_runs(launcher: str) -> None:
+    folder = queries.JobFolder("sup.g1", launcher, f"{JOB.base}/jobs/sup.g1")
+    jobs = Answered(queries.Jobs((queries.JobProcess(6, "sup.g1", "python3 main.py"),), (folder,)))
     found = {"lab-2": probe(2, jobs=jobs)}
     left = checks.Leftover("sup.g1", PurePosixPath(folder.path), {"lab-2": (6,)})
     assert checks.leftovers(found, "sup") == (left,)
@@ -261,7 +253,7 @@ def test_an_earlier_generation_of_the_job_itself_is_left_over_even_if_it_runs(
 
 def test_ports_and_devices_of_a_job_that_is_told_anyhow_are_not_told_again() -> None:
     ports = Answered((Listener(address="198.18.0.2", port=60001, pid=6, program="python3"),))
-    users = Answered((Holder(6, (0,), job_id="old"),))
+    users = Answered((queries.Holder(6, (0,), job_id="old"),))
     found = second(jobs=living("runs", 6), listeners=ports, holders=users)
     assert [line.split(" ")[0] for line in found] == ["jobs"]
 
@@ -316,13 +308,13 @@ def test_room_for_logs(free_bytes: int, free_inodes: int | None, found: str) -> 
 def test_what_is_skipped_is_not_told_and_errors_come_in_the_order_of_checks() -> None:
     bad: dict[str, Any] = {
         "disk": Answered(FileSystem(mount_point="/", free_bytes=0, free_inodes=None)),
-        "holders": Answered((Holder(4711, (0,)),)),
+        "holders": Answered((queries.Holder(4711, (0,)),)),
         "lacks": Answered(("no program x; install it",)),
     }
     assert [line.split(" ")[0] for line in second(**bad)] == ["programs", "devices", "disk"]
     less = replace(JOB, skipped=frozenset({"devices", "disk"}))
     assert [line.split(" ")[0] for line in second(less, **bad)] == ["programs"]
-    assert findings(NodeProbe(), NodeProbe()) == []
+    assert findings(queries.NodeProbe(), queries.NodeProbe()) == []
 
 
 ALL = "setup, code, data, packages, devices, device-ips, links, tls, ports, disk, topology"
@@ -357,13 +349,9 @@ def test_every_check_has_its_row_in_the_reference() -> None:
 
 
 def placement(nodes: int, devices: int) -> Placement:
-    return Placement(
-        tuple(
-            Slot(well.node(i), d, f"198.51.100.{10 * i + d}", d)
-            for i in range(1, nodes + 1)
-            for d in range(devices)
-        )
-    )
+    places = product(range(1, nodes + 1), range(devices))
+    slots = (Slot(well.node(i), d, f"198.51.100.{10 * i + d}", d) for i, d in places)
+    return Placement(tuple(slots))
 
 
 def test_the_table_is_named_as_rec_sdk_names_it() -> None:

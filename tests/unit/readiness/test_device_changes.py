@@ -14,7 +14,7 @@ from ascendboot.facts.parsers.hccn_tool import LinkChange, LinkHistory
 from ascendboot.facts.parsers.npu_smi import DeviceHealth
 from ascendboot.facts.query import CLOCK_COMMAND, NOT_QUERIED, Answered, Unanswered
 from ascendboot.jobs.job_report import with_device_changes
-from ascendboot.model.job import CauseKind, DeviceChange, JobCause, RankEnd
+from ascendboot.model.job import CauseKind, DeviceChange, JobCause
 from ascendboot.readiness.device_changes import at_start, changes_of, device_changes
 from ascendboot.readiness.device_faults import DeviceFaults, net_faults, npu_faults, tool_faults
 from ascendboot.readiness.queries import DevicePorts, NodeProbe
@@ -122,16 +122,11 @@ def test_an_answer_that_was_not_understood_is_a_note_beside_the_others() -> None
     assert "not understood" in note
 
 
-PLACES = [(node, device) for node in ("lab-1", "lab-2") for device in (0, 1)]
-RANKS = tuple(
-    RankEnd(rank=rank, node=node, device=device, exit_code=1, signal=None)
-    for rank, (node, device) in enumerate(PLACES)
-)
 CAUSE = JobCause(kind=CauseKind.RANK, title="lab-2: rank 3 …", ranks=(3,), nodes=("lab-2",))
-FAILED = report(1, ranks=RANKS, cause=CAUSE)
-OWN = DeviceChange("lab-2", 1, "its link is down", is_severe=True)
-OTHER = DeviceChange("lab-1", 0, "its health is Alarm", is_severe=True)
-MILD = DeviceChange("lab-2", 1, "its link went down once")
+FAILED = report(1, cause=CAUSE)  # rank 3 is on device 5 of lab-2
+OWN = DeviceChange("lab-2", 5, "its link is down", is_severe=True)
+OTHER = DeviceChange("lab-1", 4, "its health is Alarm", is_severe=True)
+MILD = DeviceChange("lab-2", 5, "its link went down once")
 
 
 def explained(*changes: DeviceChange, meaning: str = "", unsure: str = "") -> tuple[str, str]:

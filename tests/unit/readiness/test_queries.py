@@ -31,10 +31,6 @@ def stage(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def put(stage: Path, name: str, script: str) -> None:
-    Here(stage).put(name, script)
-
-
 def answers(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> queries.NodeProbe:
     """The answers of the node; `changed` replaces texts of the command."""
     [command] = {fact.command for fact in facts.values()}
@@ -65,9 +61,8 @@ def test_versions_come_from_the_environment_of_the_node(stage: Path) -> None:
         (packages / f"{name}-info").mkdir(parents=True)
     (stage / "base/lab/env/node.env").write_text(f"echo noise; export PYTHONPATH={packages}\n")
     script = stage / "main.py"
-    script.write_text(
-        "import os, mindspore.nn as n\nfrom torch.nn import functional\nimports = 1\n"
-    )
+    lines = ("import os, mindspore.nn as n", "from torch.nn import functional", "imports = 1\n")
+    script.write_text("\n".join(lines))
     found = value(of_work(stage, script=PurePosixPath(script)).packages)
     assert found.python == ".".join(map(str, sys.version_info[:3]))
     assert {k: v for k, v in found.versions.items() if k.startswith("torch")} == {
@@ -100,7 +95,7 @@ def test_only_data_that_cannot_be_read_is_named(stage: Path) -> None:
     (there / "file").touch()
     paths = (there, there / "file", away, stage / "locked")
     exec_ = f'exec {shutil.which("timeout")} "$@"'
-    put(stage, "timeout", f'[[ "$*" != *locked ]] || exit 137\n{exec_}')
+    Here(stage).put("timeout", f'[[ "$*" != *locked ]] || exit 137\n{exec_}')
     found = of_work(stage, data=tuple(map(str, paths)))
     assert found.data == Answered((("absent", str(away)), ("silent", str(stage / "locked"))))
     assert of_work(stage).data == NOT_QUERIED
@@ -124,7 +119,7 @@ def test_programs_and_modules_that_are_not_there(stage: Path) -> None:
 
 
 def test_where_nothing_is_compared_no_interpreter_is_started(stage: Path) -> None:
-    put(stage, "python", f"touch {stage}/started\n")
+    Here(stage).put("python", f"touch {stage}/started\n")
     alone = {"lab-1": JOB.devices["lab-1"]}
     found = of_work(stage, python=f"{stage}/python", mpirun="", devices=alone)
     assert (found.lacks, found.packages) == (Answered(()), NOT_QUERIED)
@@ -146,14 +141,8 @@ def test_a_launcher_is_looked_for_where_its_ranks_are_not(stage: Path) -> None:
     found = [of_work(stage)]
     (folder / "open").touch()
     found.append(of_work(stage))
-    assert [value(probe.jobs).folders for probe in found] == [
-        (),
-        (queries.JobFolder("t-elsewhere", "gone", str(folder)),),
-    ]
-
-
-def start_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    gone = queries.JobFolder("t-elsewhere", "gone", str(folder))
+    assert [value(probe.jobs).folders for probe in found] == [(), (gone,)]
 
 
 @pytest.mark.parametrize("launcher", ["runs", "gone", "none"])
@@ -162,8 +151,9 @@ def test_what_lives_of_jobs_of_any_cluster(
 ) -> None:
     folder = stage / "base/other/jobs/t-before"
     folder.mkdir(parents=True)
+    start = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()[19]
     of_launcher = {
-        "runs": f"supervisor - pid {os.getpid()} start {start_of(os.getpid())}\n",
+        "runs": f"supervisor - pid {os.getpid()} start {start}\n",
         "gone": f"launcher - pid {os.getpid()} start 1\n",
         "none": "",
     }[launcher]
@@ -200,7 +190,7 @@ def test_a_variable_that_any_user_can_set_makes_no_job(stage: Path, who: str) ->
 
 
 def test_the_holder_of_a_port_is_queried_only_if_it_is_in_use(stage: Path) -> None:
-    put(stage, "ss", "echo 'LISTEN 0 1 127.0.0.1:7 0.0.0.0:* users:((\"x\",pid=3,fd=4))'")
+    Here(stage).put("ss", "echo 'LISTEN 0 1 127.0.0.1:7 0.0.0.0:* users:((\"x\",pid=3,fd=4))'")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         taken = value(of_work(stage, meeting_port=port, sshd_port=None).listeners)
@@ -217,7 +207,7 @@ def test_our_own_sshd_keeps_its_port(stage: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         ours = f'LISTEN 0 1 *:{port} *:* users:(("sshd",pid={os.getpid()},fd=4))'
-        put(stage, "ss", f"echo '{ours}'")
+        Here(stage).put("ss", f"echo '{ours}'")
         (stage / "base/lab/sshd").mkdir()
         (stage / "base/lab/sshd/started").write_text(f"{os.getpid()} 1 digest -\n")
         assert of_work(stage, meeting_port=port, sshd_port=port).listeners == Answered(())
@@ -239,9 +229,9 @@ def test_users_of_devices_and_addresses_that_changed(
         f"| 1       0                 | {rank.pid} | | 3278 |\n| 1       0   | 4194303 | x | 1 |",
     )
     (stage / "table").write_text(held)
-    put(stage, "npu-smi", f"cat {stage}/table\n")
-    put(
-        stage, "hccn_tool", "[ $2 = 2 ] || exit 9; echo ipaddr:198.19.7.2; echo netmask:255.0.0.0\n"
+    Here(stage).put("npu-smi", f"cat {stage}/table\n")
+    Here(stage).put(
+        "hccn_tool", "[ $2 = 2 ] || exit 9; echo ipaddr:198.19.7.2; echo netmask:255.0.0.0\n"
     )
     conf = "address_0=198.19.1.0\naddress_2=198.19.9.2\r\nnetmask_2=255.255.0.0\n"
     (stage / "hccn.conf").write_text(conf)
@@ -260,7 +250,7 @@ def test_users_of_devices_and_addresses_that_changed(
 
 def test_an_npu_smi_without_a_table_of_processes_shows_devices_and_no_users(stage: Path) -> None:
     (stage / "table").write_text((DATA / "without_processes.txt").read_text())
-    put(stage, "npu-smi", f"cat {stage}/table\n")
+    Here(stage).put("npu-smi", f"cat {stage}/table\n")
     probe = answers(stage, queries.host_queries(JOB, node(1)))
     assert (probe.present, probe.health) == (Answered((0, 1)), Answered({0: "OK", 1: "OK"}))
     why = "could not see who uses the devices: npu-smi info prints no table of processes"
@@ -272,13 +262,13 @@ def test_item_10_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
     stage: Path, *, is_a3: bool, crosses_pods: bool
 ) -> None:
     (stage / "table").write_text(TABLE.replace("Bus-Id", "Phy-ID") if is_a3 else TABLE)
-    put(stage, "npu-smi", f"cat {stage}/table\n")
+    Here(stage).put("npu-smi", f"cat {stage}/table\n")
     lines = (
         "case $3$2 in -link1) echo link status: DOWN ;; -link*) echo link status: UP ;;\n"
         '  *) echo "dev_id:$2, tls switch[$(($2 == 0))](0:disable, 1:enable)" ;; esac\n'
     )
     parent = f'read -r _ _ _ shell _ </proc/$PPID/stat; echo "$shell" >>{stage}/shells\n'
-    put(stage, "hccn_tool", f'echo "$*" >>{stage}/calls\n{parent}{lines}')
+    Here(stage).put("hccn_tool", f'echo "$*" >>{stage}/calls\n{parent}{lines}')
     skipped = frozenset({"device-ips"})
     job = replace(JOB, skipped=skipped, linked={"lab-1": (0, 1)}, crosses_pods=crosses_pods)
     probe = answers(stage, queries.host_queries(job, node(1)))
@@ -304,7 +294,7 @@ def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[quer
     (stage / "table").write_text(text)
     (stage / "mapping").write_text(f"NPU ID  Chip ID  Chip Logic ID  Chip Name\n{mapping}")
     which = "[ $# = 1 ] && echo table || echo mapping"
-    put(stage, "npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/$({which})\n')
+    Here(stage).put("npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/$({which})\n')
     job = replace(JOB, skipped=frozenset({"device-ips"}))
     return answers(stage, queries.host_queries(job, node(1))), (stage / "calls").read_text()
 
@@ -335,7 +325,7 @@ def test_npus_without_physical_ids_are_taken_for_no_others(stage: Path) -> None:
 
 def test_physical_ids_of_the_table_itself_cost_one_call(stage: Path) -> None:
     text = (Path(__file__).parents[2] / "data/npu-smi-info/A3-25.3.rc1/busy.txt").read_text()
-    put(stage, "npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/table\n')
+    Here(stage).put("npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/table\n')
     (stage / "table").write_text(text)
     job = replace(JOB, skipped=frozenset({"device-ips"}))
     assert answers(stage, queries.host_queries(job, node(1))).present == Answered(tuple(range(16)))
@@ -348,7 +338,8 @@ def test_a_host_side_without_tools_or_with_a_busy_one(stage: Path) -> None:
     assert isinstance(bare.holders, Unanswered)
     assert bare.holders.kind == "missing"
     assert bare.device_ips == Answered(queries.DeviceIps({}))
-    put(stage, "npu-smi", "echo 'dcmi model initialized failed, because the device is used. x'\n")
+    words = "dcmi model initialized failed, because the device is used. x"
+    Here(stage).put("npu-smi", f"echo '{words}'\n")
     busy = answers(stage, facts, **{"/etc/hccn.conf": f"{stage}/none"})
     assert isinstance(busy.holders, Unanswered)
     assert busy.holders.kind == "busy"

@@ -31,6 +31,9 @@ LINK_CONFIRM_S = 20.0
 class World:
     """One step of the job takes a second; ranks, nodes and what is seen of them are simulated."""
 
+    total, every = 7200, 600
+    """How many steps the job has, and when it writes checkpoints."""
+
     def __init__(
         self,
         seed: int,
@@ -39,24 +42,17 @@ class World:
         shape: Parallel | None = None,
         limits: Limits | None = None,
         pick: Pick = keep_members,
-        total: int = 7200,
-        every: int = 600,
     ) -> None:
         self.random = random.Random(seed)  # noqa: S311
         self.names = tuple(f"n{i}" for i in range(count))
         self.shape = shape or Parallel(tp=8)
         self.limits = limits or Limits()
-        self.total, self.every = total, every
         self.clock = self.random.uniform(0, 1e6)
         self.began = self.clock
-        self.wall_offset_s = 0.0
-        """What the clock of the machine shows more than a right one."""
-        self.stamps: list[float] = []
-        """The time of day of each event, as a supervisor writes it."""
         self.events: list[Mapping[str, Any]] = []
         self.pick = pick
         self.core = Core(
-            self.names, DEVICES, self.shape, self.limits, pick=pick, on_event=self.heard
+            self.names, DEVICES, self.shape, self.limits, pick=pick, on_event=self.events.append
         )
         self.out: set[str] = set()
         """Nodes that do not answer."""
@@ -84,13 +80,6 @@ class World:
         self.queue: list[tuple[float, int, int | None, Callable[[], object]]] = []
         self.number = 0
         self.kills: set[State] = set()
-
-    def heard(self, event: Mapping[str, object]) -> None:
-        self.events.append(event)
-        self.stamps.append(self.clock + self.wall_offset_s)
-
-    def set_clock(self, by_s: float) -> None:
-        self.wall_offset_s = by_s
 
     # The clock
 
@@ -130,15 +119,12 @@ class World:
         for action in actions:
             self.do(action)
         if self.core.due is not None:
-            self.later(
-                max(0.0, self.core.due - self.clock),
-                lambda: self.call(lambda: self.core.tick(self.clock)),
-                ours=True,
-            )
+            wait_s = max(0.0, self.core.due - self.clock)
+            self.later(wait_s, lambda: self.call(lambda: self.core.tick(self.clock)), ours=True)
 
     def reload(self) -> None:
         document = json.loads(json.dumps(self.core.to_json()))
-        self.core = Core.from_json(document, pick=self.pick, on_event=self.heard)
+        self.core = Core.from_json(document, pick=self.pick, on_event=self.events.append)
         assert json.loads(json.dumps(self.core.to_json())) == document
 
     def kill(self, before: Mapping[str, Any]) -> None:
@@ -146,7 +132,7 @@ class World:
         self.kills.add(self.core.state)
         self.epoch += 1
         if self.random.random() < 0.5 and before["state"] != State.IDLE.value:
-            self.core = Core.from_json(before, pick=self.pick, on_event=self.heard)
+            self.core = Core.from_json(before, pick=self.pick, on_event=self.events.append)
         else:
             self.reload()
         self.checked = self.core.generation

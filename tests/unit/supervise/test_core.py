@@ -28,17 +28,10 @@ def only(kind: type[A], actions: tuple[Action, ...]) -> A:
 class Job:
     """A core with four nodes of 8 devices, and short ways to drive it."""
 
-    def __init__(
-        self, *nodes: str, shape: Parallel | None = None, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, *nodes: str, **more: Any) -> None:
         self.events: list[Mapping[str, Any]] = []
-        self.core = Core(
-            nodes or NODES,
-            8,
-            shape or Parallel(tp=8),
-            limits or Limits(),
-            on_event=self.events.append,
-        )
+        more = {"shape": Parallel(tp=8), "limits": Limits(), **more}
+        self.core = Core(nodes or NODES, 8, **more, on_event=self.events.append)
 
     def run(self, at: float = 0.0) -> Job:
         self.core.begin(at)
@@ -246,13 +239,10 @@ def test_a_suspect_node_is_needed_if_jobs_start_only_from_it() -> None:
     def from_n1(names: Sequence[str], count: int, _keep: Sequence[str]) -> tuple[str, ...]:
         return tuple(names)[:count] if "n1" in names else ()
 
-    core = Core(NODES, 8, Parallel(tp=8), Limits(), pick=from_n1)
-    core.begin(0)
-    core.launched(0)
-    core.fault(Fault(kind=NPU, at=5, node="n1", level=Level.PRE_SEPARATE))
-    core.fault(Fault(kind=EXIT, at=10, node="n2", rank=9, exit_code=1))
-    core.stopped(11, ())
-    assert core.tick(30) == (Launch(2, NODES, 35),)
+    job = Job(pick=from_n1).run()
+    job.fault(NPU, 5, "n1", level=Level.PRE_SEPARATE)
+    job.fault(EXIT, 10, "n2", rank=9, exit_code=1)
+    assert job.again(11) == (Launch(2, NODES, 26),)
 
 
 def test_hardware_is_the_cause_even_if_it_is_seen_later(job: Job) -> None:
@@ -321,10 +311,8 @@ def test_three_generations_without_a_checkpoint_need_an_operator(job: Job) -> No
     job.restart(105, HANG)
     job.fault(HANG, 205)
     end = only(End, job.again(206))
-    assert (end.exit_code, end.words) == (
-        93,
-        "no newer checkpoint in 3 generations; last cause: hang",
-    )
+    assert end.exit_code == 93
+    assert end.words == "no newer checkpoint in 3 generations; last cause: hang"
 
 
 def test_the_budget_of_restarts_ends_with_a_retryable_code() -> None:

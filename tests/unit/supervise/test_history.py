@@ -81,19 +81,12 @@ def test_a_timeline_shows_when_each_generation_ran_and_why_it_ended() -> None:
 def test_a_timeline_never_is_wider_or_longer_than_a_terminal(
     found: list[tuple[float, float, str]],
 ) -> None:
-    lines = timeline(
-        [
-            Generation(
-                generation=number,
-                nodes=tuple(f"node-{n}" for n in range(0, 60, 2)),
-                started=at(start),
-                ended=at(start + length),
-                cause=cause,
-            )
-            for number, (start, length, cause) in enumerate(found, 1)
-        ],
-        START,
-    )
+    nodes = tuple(f"node-{n}" for n in range(0, 60, 2))
+    made = [
+        Generation(generation=n, nodes=nodes, started=at(a), ended=at(a + length), cause=cause)
+        for n, (a, length, cause) in enumerate(found, 1)
+    ]
+    lines = timeline(made, START)
     assert all(len(line) <= WIDTH - 2 for line in lines)
     assert len(lines) <= 17
     assert all("=" in line for line in lines[-16:])

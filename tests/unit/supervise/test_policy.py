@@ -39,9 +39,7 @@ def test_every_level_has_codes_and_every_code_has_the_form_of_one() -> None:
     table = policy._table()
     assert set(table.values()) == set(Level)
     own = {"NPU-TOOL-HANG", "CARD-DROPPED"}
-    assert [
-        code for code in table if code not in own and not re.fullmatch(r"[0-9A-F]{8}", code)
-    ] == []
+    assert [c for c in table if c not in own and not re.fullmatch(r"[0-9A-F]{8}", c)] == []
 
 
 def test_levels_are_treated_as_the_vendor_does() -> None:
@@ -67,9 +65,7 @@ def seen(kind: FaultKind, at: float, node: str = "", *codes: str) -> Fault:
         ([seen(FaultKind.HANG, 1, "n1")], 0),
     ],
 )
-def test_the_cause_is_the_earliest_of_the_strongest_kind(
-    faults: list[Fault], expected: int
-) -> None:
+def test_the_cause_is_the_first_of_the_strongest_kind(faults: list[Fault], expected: int) -> None:
     assert first_cause(faults, 10) is faults[expected]
 
 

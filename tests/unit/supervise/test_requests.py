@@ -26,10 +26,6 @@ def quarantine(*nodes: str) -> Request:
     return Request(verb="quarantine", nodes=nodes, reason="loud")
 
 
-def not_called(words: str) -> None:
-    raise AssertionError(words)
-
-
 def test_a_request_is_carried_out_once_and_its_answer_is_read_once(tmp_path: Path) -> None:
     inbox, core, saved = Inbox(tmp_path / "requests"), running(), list[str]()
     request_id = inbox.hand_over(quarantine("n-2"))
@@ -47,7 +43,7 @@ def test_a_request_that_was_withdrawn_changes_nothing(tmp_path: Path) -> None:
     inbox, core = Inbox(tmp_path), running()
     request_id = inbox.hand_over(quarantine("n-2"))
     assert inbox.withdraw(request_id)
-    assert inbox.carry_out(core, 2.0, not_called) == ()
+    assert inbox.carry_out(core, 2.0, pytest.fail) == ()
     assert core.nodes["n-2"].status == "healthy"
     later = inbox.hand_over(quarantine("n-2"))
     inbox.carry_out(core, 2.0, lambda _words: None)
@@ -67,7 +63,7 @@ def test_what_is_not_possible_is_refused_and_changes_nothing(
 ) -> None:
     inbox, core = Inbox(tmp_path), running(least=2)
     request_id = inbox.hand_over(request_)
-    assert inbox.carry_out(core, 2.0, not_called) == ()
+    assert inbox.carry_out(core, 2.0, pytest.fail) == ()
     answer = inbox.answer(request_id)
     assert answer is not None
     assert answer.is_refused
@@ -78,7 +74,7 @@ def test_what_is_not_possible_is_refused_and_changes_nothing(
 def test_a_request_of_another_version_is_refused(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path)
     (tmp_path / "ab.json").write_text('{"verb": "explode"}')
-    inbox.carry_out(running(), 2.0, not_called)
+    inbox.carry_out(running(), 2.0, pytest.fail)
     answer = inbox.answer("ab")
     assert answer is not None
     assert "is not of this version" in answer.words

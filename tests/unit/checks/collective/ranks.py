@@ -7,6 +7,8 @@ from hashlib import sha256
 from typing import Any
 
 from ascendboot.checks.collective.findings import MARK, RankNotes
+from ascendboot.checks.collective.hccl_test import HcclTest
+from ascendboot.checks.collective.node_check import NodeCheck
 from ascendboot.model.cluster import Slot
 from ascendboot.model.job import JobReport, JobState, RankEnd
 from templates.scripts.meet import SHM
@@ -56,6 +58,16 @@ def log(rank: int, *notes: dict[str, Any]) -> str:
     """A rank's log: its facts and these notes."""
     start = {"at": "start", "facts": json.dumps(facts(rank))}
     return "".join(f"{MARK}{json.dumps(note)}\n" for note in (start, *notes))
+
+
+def noted(result: dict[str, Any] | str) -> RankNotes:
+    """What a rank measured; a text is why it failed."""
+    return RankNotes(failed=result) if isinstance(result, str) else RankNotes(measured=result)
+
+
+def lines(check: HcclTest | NodeCheck) -> list[tuple[str, str, tuple[str, ...], str]]:
+    """Id, level, nodes and text of each finding."""
+    return [(f.id, f.level, f.nodes, f.text) for f in check.findings]
 
 
 def digest(rank: int) -> str:

@@ -207,11 +207,6 @@ VALUES = st.one_of(
 )
 
 
-def compared(**changes: dict[int, Any]) -> str:
-    """What is found when some facts of some ranks differ."""
-    return lines(compare(SLOTS, all_well(**changes), DIGEST))
-
-
 @settings(deadline=None, derandomize=True)
 @given(st.dictionaries(st.integers(0, 40), VALUES, min_size=1))
 def test_every_rank_is_named_that_has_another_value_than_most(values: dict[int, Any]) -> None:
@@ -343,7 +338,7 @@ ENV = {**facts(2)["env"], "HCCL_CONNECT_TIMEOUT": "120", "HCCL_X": "1"}
     ],
 )
 def test_ranks_that_differ(changes: dict[str, dict[int, Any]], expected: str) -> None:
-    assert alike(compared(**changes), expected)
+    assert alike(lines(compare(SLOTS, all_well(**changes), DIGEST)), expected)
 
 
 @pytest.mark.parametrize("silent", [(3,), range(4)], ids=["one", "all"])

@@ -22,7 +22,8 @@ from ascendboot.model.cluster import MPIRUN, Placement, Slot
 from ascendboot.model.job import CauseKind, JobCause, JobReport, JobState
 from ascendboot.templates import installed_templates
 from ascendboot.value import replace
-from tests.unit.checks.collective.ranks import report
+from tests.here import Here
+from tests.unit.checks.collective.ranks import lines, noted, report
 from tests.unit.checks.well import node
 from tests.unit.launch.request import REQUEST, TORCHRUN
 
@@ -123,10 +124,9 @@ def test_results_that_cannot_be_verified_count() -> None:
 
 def run(tmp_path: Path, tool: str, *words: str, **env: str) -> tuple[int, str]:
     """Run the program where the tool is this script."""
-    place = tmp_path / "cann/tools/hccl_test/bin/all_reduce_test"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(f"#!/bin/bash\n{tool}\n")
-    place.chmod(0o755)
+    place = tmp_path / "cann/tools/hccl_test/bin"
+    place.mkdir(parents=True, exist_ok=True)
+    Here(place).put("all_reduce_test", tool)
     whole = {"RANK": "0", "WORLD_SIZE": "4", "DEVICE_ID": "6", "RANK_TABLE_FILE": "/t", **env}
     found = {**os.environ, "ASCEND_HOME_PATH": str(tmp_path / "cann"), **whole}
     argv = [sys.executable, str(PROGRAM), *words]
@@ -175,11 +175,10 @@ def test_the_tool_cannot_forge_a_note(tmp_path: Path) -> None:
 
 
 def test_a_pair_gets_an_mpi_world_of_its_own(tmp_path: Path) -> None:
-    mpirun = tmp_path / "mpirun"
-    mpirun.write_text('#!/bin/bash\nenv | grep -E "^(OMPI|PMIX|HCCL_TEST)" | sort\necho "$@"\n')
-    mpirun.chmod(0o755)
+    show = 'env | grep -E "^(OMPI|PMIX|HCCL_TEST)" | sort\necho "$@"'
+    mpirun = Here(tmp_path).put("mpirun", show)
     ranks = json.dumps([[[2, 5, 0], [3, 4, 1]]])
-    words = ("pairs", str(mpirun), "all_reduce", "8", "64", ranks)
+    words = ("pairs", mpirun, "all_reduce", "8", "64", ranks)
     env = {"OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2", "RANK": "2"}
     code, out = run(tmp_path, "", *words, **env)
     devices, argv, note = out.splitlines()
@@ -235,27 +234,19 @@ def checked(
         started.append(words[0])
         notes = {rank: RankNotes(measured={}) for rank in range(len(slots))}
         if words[0] == "whole":
-            notes[0] = (
-                RankNotes(failed=whole) if isinstance(whole, str) else RankNotes(measured=whole)
-            )
+            notes[0] = noted(whole)
             return notes, ended or report()
         for pair in json.loads(words[-1]):
             first, second = (place[0] for place in pair)
             found = (bad or {}).get((first, second), 24.0)
             rows = {"rows": [[64, found, "success"]]}
-            notes[first] = (
-                RankNotes(failed=found) if isinstance(found, str) else RankNotes(measured=rows)
-            )
+            notes[first] = noted(found if isinstance(found, str) else rows)
         return notes, report()
 
     request = replace(REQUEST, placement=Placement(tuple(slots)))
     given = {"before": {}, "floor": None, **more}
     check = check_hccl(request, start, replace(HcclPlan(), floor=given["floor"]), given["before"])
     return check, started
-
-
-def lines(check: HcclTest) -> list[tuple[str, str, tuple[str, ...], str]]:
-    return [(f.id, f.level, f.nodes, f.text) for f in check.findings]
 
 
 def test_a_healthy_cluster_has_a_rate_and_no_finding() -> None:
@@ -287,9 +278,7 @@ OF_ONE_NODE = [pair for way in pairings(Placement(SLOTS[:4])) for pair in way]
     ],
     ids=["with two partners", "a link", "all of a node alike"],
 )
-def test_devices_that_fail_are_one_finding(
-    pairs: list[tuple[int, int]], why: str, who: str
-) -> None:
+def test_failed_devices_are_one_finding(pairs: list[tuple[int, int]], why: str, who: str) -> None:
     [(id_, _, where, text)] = lines(checked(dict.fromkeys(pairs, why))[0])
     assert (id_, where) == ("hccl-test-failed", (ONE,))
     start = f"{who}: HCCL Test failed: {why}"

@@ -8,38 +8,30 @@ from typing import Any
 
 import pytest
 
+from ascendboot.checks.collective import node_check
 from ascendboot.checks.collective.findings import RankNotes
-from ascendboot.checks.collective.node_check import (
-    Isolated,
-    NodeCheck,
-    Pair,
-    _of_rates,
-    check_all,
-    isolate,
-    slow_ones,
-)
 from ascendboot.model.cluster import Placement
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.value import replace
-from tests.unit.checks.collective.ranks import SLOTS, report
+from tests.unit.checks.collective.ranks import SLOTS, lines, noted, report
 from tests.unit.launch.request import REQUEST
 
 PLACEMENT = Placement(SLOTS)
 ONE, TWO = (node.name for node in PLACEMENT.nodes)
 
 
-def isolated(count: int, passes: Callable[[int, int], bool]) -> tuple[Isolated, int]:
+def isolated(count: int, passes: Callable[[int, int], bool]) -> tuple[node_check.Isolated, int]:
     """What pairs of nodes `0`, `1` … show, and after how many rounds."""
     rounds = []
 
-    def passed(pairs: Sequence[Pair]) -> dict[Pair, bool]:
+    def passed(pairs: Sequence[node_check.Pair]) -> dict[node_check.Pair, bool]:
         names = [name for pair in pairs for name in pair]
         assert pairs
         assert len(names) == len({*names})  # all pairs of a round run at once
         rounds.append(pairs)
         return {pair: passes(int(pair[0]), int(pair[1])) for pair in pairs}
 
-    return isolate([str(number) for number in range(count)], passed), len(rounds)
+    return node_check.isolate([str(number) for number in range(count)], passed), len(rounds)
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 8, 16, 64])
@@ -49,7 +41,7 @@ def test_bad_nodes_are_named_exactly(count: int) -> None:
     for _ in range(100):
         bad = {*chance.sample(range(count), chance.randint(0, max(1, count // 8)))}
         found, steps = isolated(count, lambda a, b, bad=bad: not {a, b} & bad)  # type: ignore[misc]
-        assert found == Isolated(bad=tuple(str(number) for number in sorted(bad)))
+        assert found == node_check.Isolated(bad=tuple(str(number) for number in sorted(bad)))
         most = max(most, steps)
     assert most <= 4
 
@@ -63,12 +55,12 @@ def test_one_bad_node_of_an_even_number_takes_two_rounds() -> None:
 
 def test_a_bad_connection_blames_no_node() -> None:
     found, _ = isolated(8, lambda a, b: {a, b} != {2, 3})
-    assert found == Isolated(edges=(("2", "3"),))
+    assert found == node_check.Isolated(edges=(("2", "3"),))
 
 
 @pytest.mark.parametrize(("count", "steps"), [(0, 0), (1, 0), (2, 1), (8, 3)])
 def test_if_no_pair_passes_no_node_is_named(count: int, steps: int) -> None:
-    assert isolated(count, lambda *_: False) == (Isolated(is_unclear=count > 1), steps)
+    assert isolated(count, lambda *_: False) == (node_check.Isolated(is_unclear=count > 1), steps)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +74,7 @@ def test_if_no_pair_passes_no_node_is_named(count: int, steps: int) -> None:
     ],
 )
 def test_what_is_slow(rates: Sequence[float], slow: Mapping[int, float]) -> None:
-    found = slow_ones(dict(enumerate(map(float, rates))))
+    found = node_check.slow_ones(dict(enumerate(map(float, rates))))
     assert {rank: round(times, 3) for rank, times in found.items()} == slow
 
 
@@ -97,25 +89,19 @@ WELL = {rank: npu(300.0 + rank) for rank in range(4)}
 PASSED = {rank: {"bandwidth": 20.0 + rank} for rank in range(4)}
 
 
-def checked(*rounds: Round, ended: JobReport | None = None) -> tuple[NodeCheck, list[str]]:
+def checked(
+    *rounds: Round, ended: JobReport | None = None
+) -> tuple[node_check.NodeCheck, list[str]]:
     """A check with these results of its rounds; a text is why a rank failed."""
     left, words_of = list(rounds), []
 
     def start(words: tuple[str, ...]) -> tuple[dict[int, RankNotes], JobReport]:
         words_of.append(" ".join(words))
-        notes = {
-            rank: RankNotes(failed=it) if isinstance(it, str) else RankNotes(measured=it)
-            for rank, it in left.pop(0).items()
-        }
-        return notes, ended or report()
+        return {rank: noted(it) for rank, it in left.pop(0).items()}, ended or report()
 
-    check = check_all(replace(REQUEST, placement=PLACEMENT), start, 61001)
+    check = node_check.check_all(replace(REQUEST, placement=PLACEMENT), start, 61001)
     assert not left
     return check, words_of
-
-
-def lines(check: NodeCheck) -> list[tuple[str, str, tuple[str, ...], str]]:
-    return [(f.id, f.level, f.nodes, f.text) for f in check.findings]
 
 
 def test_a_cluster_that_is_well() -> None:
@@ -162,7 +148,8 @@ def test_npus_are_not_compared_with_processors() -> None:
     slots = tuple(SLOTS[rank % 4] for rank in range(6))
     rates = {rank: npu(product) for rank, product in enumerate((300.0, 301.0, 50.0))}
     rates |= {rank + 3: {**own, "by": "processor"} for rank, own in rates.items()}
-    found = [f.text.partition(":")[0] for f in _of_rates(slots, rates) if f.level == "error"]
+    rated = node_check._of_rates(slots, rates)
+    found = [f.text.partition(":")[0] for f in rated if f.level == "error"]
     assert found == ["device 4", "device 5"]
 
 
