@@ -116,12 +116,12 @@ class Screenful:
             self.shown += block
             self._changed.notify_all()
 
-    def and_then(self, action: Callable[[], object], *, at: int = 2) -> Callable[[bytes], None]:
-        """A sink that does something once all ranks say that they are up."""
+    def and_then(self, action: Callable[[], object]) -> Callable[[bytes], None]:
+        """A sink that does something once both ranks say that they are up."""
 
         def sink(block: bytes) -> None:
             self(block)
-            if self.shown.count(b"up") == at:
+            if self.shown.count(b"up") == 2:
                 action()
 
         return sink
