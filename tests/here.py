@@ -11,7 +11,7 @@ from pathlib import Path
 from ascendboot.model.cluster import CheckpointKind, CheckpointRules
 from ascendboot.supervise.checkpoints import Found, checkpoint_query, newest
 from ascendboot.transport.api import Command
-from tests.fake_transport import Answer
+from tests.fake_transport import Answer, FakeTransport
 
 
 @dataclass
@@ -48,6 +48,11 @@ class Here:
             timeout=300,
         )
         return Answer(done.stdout, done.stderr, done.returncode)
+
+
+def node_here(name: str = "lab-1", programs: Path = Path("/")) -> FakeTransport:
+    """A node that is this machine, with a folder of programs before its own."""
+    return FakeTransport(name, rules=[Here(programs, path=os.environ["PATH"])])
 
 
 def resumes_from(folder: Path, kind: CheckpointKind) -> Found:

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyte
 
@@ -59,6 +61,20 @@ def shown(
     finally:
         os.close(ours)
     return [line.rstrip() for line in screen.display]
+
+
+def printed(argv: Sequence[str], **options: Any) -> str:
+    """All that a program prints, as it is, on both streams; they are a terminal."""
+    ours, theirs = os.openpty()
+    seen = b""
+    with subprocess.Popen(argv, **{"stdout": theirs, "stderr": theirs, **options}) as program:
+        os.close(theirs)
+        with suppress(OSError):  # nobody has the terminal any more
+            while block := os.read(ours, 65536):
+                seen += block
+    os.close(ours)
+    assert program.returncode == 0, seen
+    return seen.decode()
 
 
 if __name__ == "__main__":

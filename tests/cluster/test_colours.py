@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import PROGRAM, Operator
+from tests.terminal import printed
 
 pytestmark = pytest.mark.cluster
 
@@ -53,26 +52,14 @@ def legible(prefixes: list[str]) -> list[str]:
     return sorted(line.replace("wipes \x1b[2J\x9b", "wipes \\x1b[2J\\x9b") for line in shown)
 
 
-def at_a_terminal(operator: Operator, *args: str, **env: str) -> list[str]:
+def at_a_terminal(operator: Operator, *args: str) -> list[str]:
     """Run ascendboot with a terminal as standard output; the sorted lines."""
-    ours, theirs = pty.openpty()
     usual = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
-    with subprocess.Popen(
-        [PROGRAM, *args],
-        cwd=operator.lab.directory,
-        env={**usual, "TERM": "xterm", **env},
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        os.close(theirs)
-        seen = b""
-        with suppress(OSError):  # EIO: nobody writes any more
-            while block := os.read(ours, 65536):
-                seen += block
-        assert process.wait(120) == 0
-    os.close(ours)
-    return sorted(seen.decode().removesuffix("\r\n").split("\r\n"))
+    others = dict.fromkeys(("stdin", "stderr"), subprocess.DEVNULL)
+    seen = printed(
+        [PROGRAM, *args], cwd=operator.lab.directory, env={**usual, "TERM": "xterm"}, **others
+    )
+    return sorted(seen.removesuffix("\r\n").split("\r\n"))
 
 
 def test_row_18_prefixes_have_a_colour_by_node_at_a_terminal_in_train_and_in_logs(

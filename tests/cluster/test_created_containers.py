@@ -104,7 +104,7 @@ def test_they_are_created_once_and_ranks_run_in_them(made: Made) -> None:
     assert made.setup(env={"OF_THE_CONTAINER": "a b=c #d"}).code == 0
     assert made.setup(env={"OF_THE_CONTAINER": "a b=c #d"}).outcomes("changed") == []
     script = "import os; print('has', os.environ['OF_THE_CONTAINER'], os.listdir('/dev/'))"
-    (made.operator.lab.directory / "has.py").write_text(script)
+    made.operator.script("has.py", script)
     job = made.operator.call("train", "has.py")
     assert job.code == 0, job.err
     assert job.out.count("has a b=c #d") == 4
@@ -220,8 +220,7 @@ def test_a_job_on_the_servers_outlives_a_change_to_containers(made: Made) -> Non
     operator.call("reset", "--yes", *with_it, exits=0)
     del document["defaults"]["container"]
     operator.setup(inventory=operator.inventory("plain.yaml", document), exits=0)
-    operator.script("long.py", "import time\ntime.sleep(1000)\n")
-    job_id = operator.call("train", "long.py", "--detach").out.strip()
+    job_id = operator.start_long_job()
     assert "ssh-via-changed" in made.errors(made.setup())
     assert "no such" in made.ids()[0].lower()
     assert operator.call("status", "--json", *with_it, exits=0).json["state"] == "running"

@@ -542,12 +542,6 @@ for f in $(grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ); do
 done 2>/dev/null | tail -n 1"""
 
 
-def one_was_killed(operator: Operator, node: str, victim: str) -> bool:
-    """Kill a process of the job, if there is one of this kind."""
-    done = operator.lab.exec(node, ["bash", "-c", KILL_ONE, "kill", victim])
-    return done.stdout == b"killed\n"
-
-
 @pytest.mark.one_try
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_nothing_is_left_when_something_was_killed(operator: Operator, seed: int) -> None:
@@ -561,7 +555,8 @@ def test_nothing_is_left_when_something_was_killed(operator: Operator, seed: int
         process.kill()
     else:
         place = {"mpirun": "lab-1", "orted": "lab-2"}.get(victim, node)
-        wait_until(lambda: one_was_killed(operator, place, victim))  # it may not have begun yet
+        kill = ["bash", "-c", KILL_ONE, "kill", victim]  # it may not have begun yet
+        wait_until(lambda: operator.lab.exec(place, kill).stdout == b"killed\n")
 
     if victim in OUTLIVED:
         operator.call("stop", "--grace", "1", exits=0)

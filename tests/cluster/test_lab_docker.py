@@ -210,21 +210,11 @@ def said_by(lines: str, docker: Docker, checkout: Path) -> str:
         names = ("docker", "docker-compose")
         script += COMPOSE_1.format(*(program(name) for name in names))
     enter = ("nsenter", f"--net=/run/netns/{NAMESPACE}", "bash", "-e", "-c", script + lines)
-    done = subprocess.run(
-        enter,
-        cwd=checkout,
-        env=docker.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return run(*enter, cwd=checkout, env=docker.env, timeout_s=300)
 
 
 PROGRAM = """
+exec 2>&1
 ascendboot() {{ {ascendboot} "$@"; }}
 """
 # Debian 12 has version 1 of compose, which has no --wait.

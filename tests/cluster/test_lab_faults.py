@@ -14,16 +14,13 @@ from ascendboot.lab.faults import Fault
 from ascendboot.lab.host import LabError, ProcessId
 from ascendboot.lab.node import ssh_answers
 from tests.cluster.operating import ascendboot, heal, ssh
+from tests.integration.real_sshd import keygen
 from tests.needs import missing
 
 Break = Callable[..., Fault]
 BringUp = Callable[..., Lab]
 
 pytestmark = pytest.mark.cluster
-
-
-def said(lab: Lab, node: str, *argv: str) -> str:
-    return lab.exec(node, argv).stdout.decode()
 
 
 def wrote(lab: Lab, node: str, path: str) -> str:
@@ -36,7 +33,7 @@ def wrote(lab: Lab, node: str, path: str) -> str:
 
 
 def addresses(lab: Lab, node: str) -> list[str]:
-    text = said(lab, node, "cat", "/etc/hccn.conf")
+    text = lab.exec(node, ["cat", "/etc/hccn.conf"]).stdout.decode()
     return [line.split("=")[1] for line in text.splitlines() if line.startswith("address_")]
 
 
@@ -162,8 +159,7 @@ def test_sshd_uses_the_clock_of_its_node(
 def certified_key(folder: Path) -> Path:
     """A key with a certificate that begins to be valid in an hour, signed by `ca` beside it."""
     for name in ("ca", "user"):
-        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
-        subprocess.run(argv, check=True)
+        keygen(folder / name)
     sign = ["ssh-keygen", "-q", "-s", "ca", "-I", "late", "-n", "root", "-V", "+1h:+4h", "user.pub"]
     subprocess.run(sign, check=True, cwd=folder)
     return folder / "user"

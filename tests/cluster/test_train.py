@@ -38,14 +38,9 @@ def operator(cluster: Operator) -> Iterator[Operator]:
     assert cluster.job_processes() == {}
 
 
-def script(operator: Operator, text: str, name: str = "job.py") -> str:
-    path = operator.lab.directory / name
-    path.write_text(text)
-    return name
-
-
 def train(operator: Operator, text: str, *args: str) -> Ended:
-    return operator.call("train", script(operator, text), "--json", *args)
+    operator.script("job.py", text)
+    return operator.call("train", "job.py", "--json", *args)
 
 
 # ----------------------------------------------------------------------------- the way it should go
@@ -108,7 +103,7 @@ def test_the_printed_command_starts_the_same_job_by_hand(operator: Operator) -> 
 
 
 def test_a_path_means_this_file_though_the_nodes_have_one_of_its_name(operator: Operator) -> None:
-    here = operator.lab.directory / script(operator, "print('from here')\n", "main.py")
+    here = operator.script("main.py", "print('from here')\n")
     ended = operator.call("train", "./main.py", "--json", exits=0)
     planned = [operator.call("train", name, "--plan").out for name in ("./main.py", "main.py")]
     here.unlink()
@@ -121,9 +116,8 @@ def test_a_path_means_this_file_though_the_nodes_have_one_of_its_name(operator: 
 
 
 def test_fold_shows_equal_lines_of_all_ranks_once(operator: Operator) -> None:
-    script(
-        operator, "import os\nprint('step 1', flush=True)\nprint(os.environ['RANK'])", "alike.py"
-    )
+    text = "import os\nprint('step 1', flush=True)\nprint(os.environ['RANK'])"
+    operator.script("alike.py", text)
     ended = operator.call("train", "alike.py", "--fold", exits=0)
     assert "lab-[1-2]:[0-15] | step 1" in ended.out.splitlines()
     assert {f"lab-{1 + rank // 8}:{rank} | {rank}" for rank in range(16)} < {
@@ -257,9 +251,10 @@ def test_sixteen_ranks_print_twenty_mb_a_second_each_and_ctrl_c_ends_them(
     operator: Operator,
 ) -> None:
     directory = operator.lab.directory
+    operator.script("floods.py", FLOODS)
     with (directory / "screen").open("wb") as out, (directory / "said").open("wb") as err:
         train = subprocess.Popen(
-            measured(directory / "peak", "train", script(operator, FLOODS)),
+            measured(directory / "peak", "train", "floods.py"),
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -327,7 +322,8 @@ def test_what_changed_on_the_devices_of_a_failed_job_is_evidence(operator: Opera
         "    sys.exit(3)\n"
         "time.sleep(1000)\n"
     )
-    process = operator.start("train", script(operator, text), "--json")
+    operator.script("job.py", text)
+    process = operator.start("train", "job.py", "--json")
     operator.sh("lab-2", "timeout 60 bash -c 'until [ -e /tmp/runs ]; do sleep 0.1; done'")
     operator.lab.fault("lab-2", "npu-alarm", device=3)
     operator.lab.fault("lab-1", "link-flaps", device=2, times=2)
@@ -349,17 +345,6 @@ def test_what_changed_on_the_devices_of_a_failed_job_is_evidence(operator: Opera
         "lab-1 device 2: hccn_tool reports its network health",
     ]
     assert "  devices: lab-2 device 3: its health is Alarm" in ended.err
-
-
-def test_row_24_what_a_rank_leaves_behind_is_swept_away(operator: Operator) -> None:
-    ended = train(
-        operator,
-        "import os, subprocess\n"
-        "if os.environ['RANK'] == '8':\n"
-        "    subprocess.Popen(['sleep', '300'], start_new_session=True)\n",
-    )
-    assert ended.code == 0
-    assert any("lab-2" in note and "sleep" in note for note in ended.json["notes"])
 
 
 @pytest.mark.parametrize(

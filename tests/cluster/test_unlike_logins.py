@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import PROGRAM, Operator
+from tests.integration.real_sshd import keygen
 from tests.needs import missing
 from tests.terminal import shown
 
@@ -31,8 +30,7 @@ cat >/home/admin/.ssh/authorized_keys
 def operator(bring_up: Callable[..., Lab]) -> Iterator[Operator]:
     """Three nodes: a usual one, one with another user, port and key, one behind the first."""
     operator = Operator(bring_up(nodes=3, devices=1))
-    key = own_key(operator)
-    admin = key.with_suffix(".pub").read_bytes()
+    admin = keygen(operator.lab.directory / "admin").with_suffix(".pub").read_bytes()
     operator.lab.exec("lab-2", ["bash", "-c", ADMIN], input=admin)
     operator.lab.fault("lab-2", "no-sshd")
     # Addresses of the operator's side are not answered there.
@@ -40,13 +38,6 @@ def operator(bring_up: Callable[..., Lab]) -> Iterator[Operator]:
     operator.sh("lab-3", f"ip route add prohibit {here}/32")
     yield operator
     operator.sh("lab-2", "kill $(cat /run/other-sshd.pid)")
-
-
-def own_key(operator: Operator) -> Path:
-    key = operator.lab.directory / "admin"
-    make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
-    subprocess.run(make, check=True)
-    return key
 
 
 def test_row_05_each_node_has_a_user_a_port_a_key_and_a_jump_host_of_its_own(
@@ -86,7 +77,7 @@ def test_users_who_are_not_root_work_by_sudo_without_and_with_a_password(
     if not shutil.which("sudo"):
         missing("sudo is not installed")
     operator = Operator(bring_up(nodes=2, devices=1))
-    public = own_key(operator).with_suffix(".pub").read_bytes()
+    public = keygen(operator.lab.directory / "admin").with_suffix(".pub").read_bytes()
     document = operator.document()
     for name, tag, kind in (("lab-1", "NOPASSWD:", "nopasswd"), ("lab-2", "", "ask")):
         operator.lab.exec(name, ["bash", "-c", OPS], input=public)

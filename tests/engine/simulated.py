@@ -48,11 +48,11 @@ def public_key(name: str) -> str:
     return ca._public_text(private_key(name))
 
 
-def authority(name: str = "first", *, signs: bool = True) -> Authority:
+def authority(name: str = "first") -> Authority:
     """The CA called `name`."""
     keys = {kind: private_key(f"{name} {kind} CA") for kind in ("user", "host")}
     user, host = map(ca._public_text, keys.values())
-    return Authority(user=user, host=host, sign=partial(ca._sign, keys) if signs else None)
+    return Authority(user=user, host=host, sign=partial(ca._sign, keys))
 
 
 @dataclass
@@ -338,16 +338,11 @@ def running(**changes: Any) -> Answered[Engines]:
     return Answered(Engines(container=replace(container, **changes)))
 
 
-def network(command: Command, *, ping: str = WELL, knock: str = "0 ") -> str | None:
+def network(command: Command, *, ping: str = WELL, knock: str = "0 ") -> Answer | None:
     """The output of the network script if all attempts have the same result."""
     if command.purpose != "try the network":
         return None
     wanted = [line.split()[:2] for line in command.stdin.decode().splitlines()]
     tcp = "\n".join(f"{n} {knock}" for kind, n in wanted if kind == "tcp")
-    sections = [
-        ("hccn_tool", "/usr/bin/hccn_tool"),
-        *((f"ping/{n}", ping) for kind, n in wanted if kind == "ping"),
-        ("tcp", tcp),
-        ("end", ""),
-    ]
-    return "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in sections)
+    pings = {f"ping/{n}": ping for kind, n in wanted if kind == "ping"}
+    return Answer(framed({"hccn_tool": "/usr/bin/hccn_tool", **pings, "tcp": tcp}))

@@ -193,7 +193,7 @@ def test_item_16_a_login_that_fails_quotes_the_log_of_the_sshd_that_refused_it(v
     failed = base64.b64encode(ENDED.encode()).decode()
     first.work.broken["log in from the primary"] = Answer(f"lab-2 255  {failed}\n")
 
-    def log(command: Command) -> str | None:
+    def log(command: Command) -> Answer | str | None:
         if f"-- {BASE}/sshd/sshd.log " in command.argv[2]:
             return f"root:x:0:0::/root:/bin/bash\n{COMPLAINT}\n"
         return simulated.network(command)

@@ -22,10 +22,11 @@ from ascendboot.jobs.start import prepare, start
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, Login
 from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
+from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.job import FirstFailure, JobCause, JobReport
 from ascendboot.setup.cluster_plan import rendered
 from ascendboot.transport.api import Command, Result
+from tests.unit.transport.builders import node
 
 MPIRUN = shutil.which("mpirun")
 HEAD = "import os, signal, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
@@ -115,12 +116,12 @@ class Screenful:
             self.shown += block
             self._changed.notify_all()
 
-    def and_then(self, action: Callable[[], object], *, at: int = 2) -> Callable[[bytes], None]:
-        """A sink that does something once all ranks say that they are up."""
+    def and_then(self, action: Callable[[], object]) -> Callable[[bytes], None]:
+        """A sink that does something once both ranks say that they are up."""
 
         def sink(block: bytes) -> None:
             self(block)
-            if self.shown.count(b"up") == at:
+            if self.shown.count(b"up") == 2:
                 action()
 
         return sink
@@ -156,16 +157,6 @@ def processes_of(job_id: str) -> list[int]:
             if wanted in (process / "environ").read_bytes().split(b"\0"):
                 found.append(int(process.name))
     return found
-
-
-def node_named(name: str, cluster_address: str) -> Node:
-    return Node(
-        name=name,
-        address=cluster_address,
-        cluster_address=cluster_address,
-        server_id=cluster_address,
-        ssh=SshAccess(user=getpass.getuser()),
-    )
 
 
 def furnish(base: Path) -> None:
@@ -226,8 +217,8 @@ class LocalCluster:
         return plan(self.request(source, *args, **changes))
 
     def request(self, source: str | bytes, /, *args: str, **changes: object) -> LaunchRequest:
-        node = node_named("lab-1", "127.0.0.1")
-        slots = tuple(Slot(node, 4 + i, None, i) for i in range(self.ranks))
+        alone = node("lab-1", "127.0.0.1", user=getpass.getuser())
+        slots = tuple(Slot(alone, 4 + i, None, i) for i in range(self.ranks))
         values: dict[str, object] = {
             "job_id": f"job-{os.getpid()}-{time.monotonic_ns()}",
             "cluster": "lab",

@@ -39,10 +39,8 @@ def read(
     return Command(argv=argv, purpose=purpose, effect=Effect.READ, timeout_s=timeout_s, stdin=stdin)
 
 
-def bash(
-    text: str, *, purpose: str = "try it", timeout_s: float = 30.0, stdin: bytes = b""
-) -> Command:
-    return read("bash", "-c", text, purpose=purpose, timeout_s=timeout_s, stdin=stdin)
+def bash(text: str, *, timeout_s: float = 30.0, stdin: bytes = b"") -> Command:
+    return read("bash", "-c", text, timeout_s=timeout_s, stdin=stdin)
 
 
 def keygen(file: Path, *options: str) -> Path:

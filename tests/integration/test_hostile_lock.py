@@ -54,11 +54,6 @@ class Taken:
 
 
 @pytest.fixture
-def server(bench: Bench) -> Sshd:
-    return bench.server()
-
-
-@pytest.fixture
 def take(bench: Bench, server: Sshd, cluster: str) -> Callable[..., Taken]:
     node = bench.node(server)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.here import Here
 from tests.integration.real_sshd import USER, Bench, needs_bash
 
 pytestmark = [pytest.mark.integration, needs_bash]
@@ -60,14 +61,10 @@ CASES = {
 
 @pytest.mark.parametrize("hostile", CASES.values(), ids=CASES)
 def test_item_02_whatever_a_node_prints_is_bounded(bench: Bench, hostile: Hostile) -> None:
-    forced = bench.folder / "forced"
-    forced.write_text(f"#!/bin/bash\n{hostile.forced}\n")
-    forced.chmod(0o755)
+    forced = Here(bench.folder).put("forced", hostile.forced)
     server = bench.server(*([f"ForceCommand {forced}"] if hostile.forced else []))
     for name in ("npu-smi", "flood"):
-        tool = server.folder / name
-        tool.write_text(f"#!/bin/bash\n{hostile.tool}\n")
-        tool.chmod(0o755)
+        Here(server.folder).put(name, hostile.tool)
     (server.home / ".bashrc").write_text(f"{hostile.login}\nexport PATH={server.folder}:$PATH\n")
     reader = ("-m", "tests.integration.hostile_reader", USER, str(server.port))
     words = (*reader, str(bench.identity), server.fingerprint, str(bench.folder))

@@ -14,6 +14,7 @@ from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS
 from ascendboot.transport.login_session import SshTransport
+from tests.here import Here
 from tests.integration.real_sshd import Sshd, bash, read
 from tests.waiting import wait_until
 
@@ -24,7 +25,6 @@ ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "
 
 # Messages and exit codes of docker 20.10 and podman 4.3.
 ENGINE = """\
-#!/bin/bash
 printf '%s\\0' "$@" >>{folder}/argv
 [ "$1 $2 $3" = 'exec -i -e' ] || exit 125
 export BASH_ENV={folder}/of_the_image "$4"
@@ -65,9 +65,7 @@ class Box:
 def box(server: Sshd, transport: SshTransport) -> Box:
     folder = server.folder / "an engine's"
     folder.mkdir()
-    engine = folder / "docker"
-    engine.write_text(ENGINE.format(folder=f"'{folder}'".replace("'s'", "'\"'\"'s'")))
-    engine.chmod(0o755)
+    Here(folder).put("docker", ENGINE.format(folder=f"'{folder}'".replace("'s'", "'\"'\"'s'")))
     (folder / "of_the_image").write_text("echo of the image; exit 3\n")
     return Box(transport, server, folder)
 

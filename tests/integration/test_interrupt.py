@@ -8,16 +8,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
 from ascendboot.inventory.load import load
-from ascendboot.model.cluster import LauncherChoice
-from ascendboot.setup.record import SetupRecord, digest
+from ascendboot.setup.record import digest
 from ascendboot.state import State
 from ascendboot.templates import digest as templates_digest
-from ascendboot.value import as_json
+from ascendboot.value import as_json, replace
+from tests.engine.test_ready import applied
 
 pytestmark = pytest.mark.integration
 
@@ -99,18 +99,9 @@ def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
     inventory: Path, mute: socket.socket
 ) -> None:
     cluster = load(inventory)
-    applied = SetupRecord(
-        cluster=cluster.name,
-        version="1",
-        inventory_digest=digest(cluster),
-        templates=templates_digest(),
-        base=PurePosixPath("/var/lib/ascendboot/mute"),
-        port=12345,
-        networks=("127.0.0.0/8",),
-        mpirun="/usr/bin/mpirun",
-        launcher=LauncherChoice("horovod", "it was asked for", "/usr/bin/mpirun"),
-        slots=(("n-1", 0, None),),
-        nodes={},
+    digests = {"inventory_digest": digest(cluster), "templates": templates_digest()}
+    record = replace(
+        applied(), cluster=cluster.name, **digests, slots=(("n-1", 0, None),), nodes={}
     )
-    State(inventory.parent / ".ascendboot").remember(cluster.name, "applied", as_json(applied))
+    State(inventory.parent / ".ascendboot").remember(cluster.name, "applied", as_json(record))
     assert pressed(inventory, mute, "train", "main.py", presses=1) == (130, STOPPED)

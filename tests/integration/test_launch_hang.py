@@ -19,6 +19,7 @@ from ascendboot.launch.events import NodeSample
 from ascendboot.model.job import CauseKind, JobState
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import Command, Effect
+from tests.here import Here
 from tests.integration.launch_cluster import LocalCluster, Screenful, cause_of
 
 pytestmark = pytest.mark.integration
@@ -151,9 +152,7 @@ def test_without_py_spy_the_ends_of_ranks_take_no_longer_and_nobody_is_named(
 def test_a_py_spy_that_hangs_delays_the_end_of_a_job_by_a_second(
     cluster: LocalCluster, python: Path
 ) -> None:
-    spy = python.with_name("py-spy")
-    spy.write_text("#!/bin/sh\nexec sleep 60\n")
-    spy.chmod(0o755)
+    Here(python.parent).put("py-spy", "exec sleep 60")
     plan = cluster.job(LATE, python=str(python))
     report = cluster.run(plan)
     assert report.duration_s < 15

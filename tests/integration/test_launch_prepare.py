@@ -12,26 +12,22 @@ import pytest
 from ascendboot.errors import LaunchError
 from ascendboot.jobs.start import prepare
 from ascendboot.launch.plan import LaunchPlan
+from tests.here import Here
 from tests.integration.launch_cluster import LocalCluster, LocalTransport
 
 pytestmark = pytest.mark.integration
 
 AT_ONCE = 3
 # Other tests run jobs on the same machine.
-SEES_NO_PROCESS = """#!/bin/bash
-case $* in *environ*) exit 1 ;; esac
-exec /bin/grep "$@"
-"""
+SEES_NO_PROCESS = 'case $* in *environ*) exit 1 ;; esac\nexec /bin/grep "$@"'
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> LocalCluster:
     """In a folder of its own, as jobs of all clusters beside it count."""
-    program = tmp_path / "bin/grep"
-    program.parent.mkdir()
-    program.write_text(SEES_NO_PROCESS)
-    program.chmod(0o755)
-    way = ("/usr/bin/env", f"PATH={program.parent}:{os.environ['PATH']}")
+    (tmp_path / "bin").mkdir()
+    Here(tmp_path / "bin").put("grep", SEES_NO_PROCESS)
+    way = ("/usr/bin/env", f"PATH={tmp_path}/bin:{os.environ['PATH']}")
     transport = LocalTransport("lab-1", way)
     return LocalCluster(tmp_path / "clusters/lab", tmp_path / "runs", transport=transport)
 

@@ -206,11 +206,11 @@ def test_18_a_login_that_runs_nothing_has_its_own_remedy(
 # Certificates
 
 
-def certificate_of(key: Path, *options: str, user: str = USER) -> Path:
-    """Write a certificate for `user` beside the key; return the public key of its new CA."""
+def certificate_of(key: Path, *options: str) -> Path:
+    """Write a certificate for the user beside the key; return the public key of its new CA."""
     ca = keygen(key.with_name("ca"))
     public = str(key.with_suffix(".pub"))
-    sign = ["-q", "-s", str(ca), "-I", "test", "-n", user, *options, public]
+    sign = ["-q", "-s", str(ca), "-I", "test", "-n", USER, *options, public]
     subprocess.run([KEYGEN, *sign], check=True)
     return ca.with_suffix(".pub")
 

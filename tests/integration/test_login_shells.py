@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.setup.verify import mpirun_shell
+from tests.here import Here
 from tests.integration.launch_cluster import MPIRUN
 from tests.needs import missing
 
@@ -17,7 +18,6 @@ pytestmark = pytest.mark.integration
 SHELLS = ("/bin/bash", "/bin/sh", "/usr/bin/zsh", "/usr/bin/fish", "/usr/bin/tcsh")
 # Runs instead of ssh: records the words of the line up to the daemon's name, and the last word.
 AGENT = """\
-#!/bin/bash
 while [ "$1" != second ]; do shift; done; shift
 line="$*"; echo "${line%%orted*}orted ${line##* }" >"$0.said"; exit 1
 """
@@ -29,12 +29,10 @@ def test_hostile_16_the_line_is_what_mpirun_sends(tmp_path: Path, shell: str) ->
     """For each login shell of the user, up to the name of the daemon."""
     if os.geteuid() != 0 or MPIRUN is None:
         missing("another login shell for mpirun needs root and Open MPI")
-    passwd, agent = tmp_path / "passwd", tmp_path / "agent"
+    passwd, agent = tmp_path / "passwd", Here(tmp_path).put("agent", AGENT)
     passwd.write_text(f"root:x:0:0::/root:{shell}\n")
-    agent.write_text(AGENT)
-    agent.chmod(0o755)
     words = (*("--allow-run-as-root", "-H", "127.0.0.1,second"), "true")
-    settings = (*("--mca", "plm_rsh_agent", str(agent)), *("--mca", "plm_rsh_no_tree_spawn", "1"))
+    settings = (*("--mca", "plm_rsh_agent", agent), *("--mca", "plm_rsh_no_tree_spawn", "1"))
     ours = f'{mpirun_shell(MPIRUN)}echo "$mpirun_before {MPIRUN.replace("mpirun", "orted")}'
     ours += ' ${mpirun_after:-rest}"'
 
@@ -47,6 +45,6 @@ def test_hostile_16_the_line_is_what_mpirun_sends(tmp_path: Path, shell: str) ->
         return done.stdout
 
     as_user(MPIRUN, *settings, *words)
-    sent = agent.with_suffix(".said").read_text().split()
+    sent = Path(f"{agent}.said").read_text().split()
     is_closed = sent[-1].endswith(")")
     assert [*sent[:-1], ")" if is_closed else "rest"] == as_user("bash", "-c", ours).split()

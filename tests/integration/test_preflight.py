@@ -23,6 +23,7 @@ from ascendboot.launch.plan import LaunchPlan, LaunchRequest
 from ascendboot.model.job import JobState
 from ascendboot.templates import script
 from ascendboot.value import replace
+from tests.here import Here
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
 
 pytestmark = [
@@ -37,14 +38,14 @@ def cluster(tmp_path: Path) -> LocalCluster:
     node_env = cluster.base / "env" / "node.env"
     node_env.write_text("export OMPI_MCA_mpi_yield_when_idle='1' OMP_NUM_THREADS='1'\n")
     cluster.table.write_text(
-        '{"server_list": [{"server_id": "127.0.0.1", "device": ['
+        '{"server_list": [{"server_id": "lab-1", "device": ['
         '{"device_id": "4", "rank_id": "0"}, {"device_id": "5", "rank_id": "1"}]}]}'
     )
     return cluster
 
 
-def request(cluster: LocalCluster, python: Path | str = sys.executable) -> LaunchRequest:
-    return cluster.request("", python=str(python))
+def request(cluster: LocalCluster, python: str = sys.executable) -> LaunchRequest:
+    return cluster.request("", python=python)
 
 
 def runner(cluster: LocalCluster) -> Runner:
@@ -65,16 +66,13 @@ def runner(cluster: LocalCluster) -> Runner:
     )
 
 
-def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Preflight:
+def preflight(cluster: LocalCluster, python: str = sys.executable) -> Preflight:
     return meet(request(cluster, python), runner(cluster))
 
 
-def interpreter(folder: Path, before: str, options: str = "") -> Path:
+def interpreter(folder: Path, before: str, options: str = "") -> str:
     """A Python that does something before."""
-    path = folder / "python"
-    path.write_text(f'#!/bin/bash\n{before}\nexec "{sys.executable}" {options} "$@"\n')
-    path.chmod(0o755)
-    return path
+    return Here(folder).put("python", f'{before}\nexec "{sys.executable}" {options} "$@"')
 
 
 def test_ranks_that_agree_meet_and_leave_nothing(cluster: LocalCluster) -> None:

@@ -36,12 +36,8 @@ print(*(entry.id for entry in known_errors().entries))
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    run(
-        sys.executable,
-        *["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"],
-        str(folder),
-        str(ROOT),
-    )
+    options = ("--quiet", "--no-deps", "--wheel-dir", str(folder))
+    run(sys.executable, "-m", "pip", "wheel", *options, str(ROOT))
     [built] = folder.glob("ascendboot-*.whl")
     return built
 

@@ -20,8 +20,9 @@ from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, read_record, record_of
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import LauncherChoice, NodeClocks, Placement, Slot
 from ascendboot.model.job import JobReport, JobState
-from tests.integration.launch_cluster import LocalCluster, LocalTransport, furnish, node_named
-from tests.integration.real_sshd import SSHD, free_port
+from tests.integration.launch_cluster import LocalCluster, LocalTransport, furnish
+from tests.integration.real_sshd import SSHD, free_port, keygen
+from tests.unit.transport.builders import node
 from tests.waiting import wait_until
 
 # Not an address of this machine: so mpirun goes there by ssh, and ssh_config says where it is.
@@ -40,7 +41,8 @@ class TwoNodes:
     ssh_log: Path
 
     def job(self, source: str, **changes: object) -> LaunchPlan:
-        a, b = node_named("lab-1", "127.0.0.1"), node_named("lab-2", SECOND)
+        user = getpass.getuser()
+        a, b = node("lab-1", "127.0.0.1", user=user), node("lab-2", SECOND, user=user)
         slots = (Slot(a, 4, None, 0), Slot(a, 5, None, 1), Slot(b, 6, None, 0), Slot(b, 7, None, 1))
         return plan(self.first.request(source, placement=Placement(slots), **changes))
 
@@ -100,11 +102,11 @@ class TwoNodes:
 
     def _looks(self, made: LaunchPlan) -> dict[str, JobProbe]:
         found = {}
-        for node, answer in probe_jobs(
+        for name, answer in probe_jobs(
             self.transports, made.job_folder.parent, [made.job_id], forks=4
         ).items():
             assert not isinstance(answer, NodeError), answer
-            found[node] = answer[made.job_id]
+            found[name] = answer[made.job_id]
         return found
 
 
@@ -136,10 +138,7 @@ def two_nodes(tmp_path: Path) -> Iterator[TwoNodes]:
 
 def write_trust(folder: Path, port: int) -> None:
     for name in ("host_key", "cluster_key"):
-        subprocess.run(
-            ["/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)],
-            check=True,
-        )
+        keygen(folder / name)
     (folder / "known_hosts").write_text(f"{SECOND} {(folder / 'host_key.pub').read_text()}")
     (folder / "ssh_config").write_text(
         f"Host {SECOND}\n HostName 127.0.0.1\n HostKeyAlias {SECOND}\n Port {port}\n"

@@ -14,6 +14,7 @@ from invoke.parser.context import to_flag
 from ascendboot.cli.completion import PLACES, Outline, candidates, verbs_in
 from ascendboot.cli.program import namespace
 from ascendboot.lab.faults import KINDS
+from tests.here import Here
 from tests.unit.cli.calls import MAIN, ended
 
 ROOT = Path(__file__).parents[3]
@@ -130,9 +131,7 @@ def test_the_shells_use_it(shell: str, place: Path) -> None:
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
     script = ended(MAIN, "--print-completion-script", shell).stdout
-    program = place / "ascendboot"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ascendboot.cli "$@"\n')
-    program.chmod(0o755)
+    Here(place).put("ascendboot", f'exec {sys.executable} -m ascendboot.cli "$@"')
     path = {"PATH": f"{place}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     argv = [shell, "-c", f"{STUBS.get(shell, '')}{script}{SHELLS[shell]}"]
     found = subprocess.run(argv, env={**os.environ, **path}, stdout=subprocess.PIPE, check=True)

@@ -27,12 +27,8 @@ def sent(*members: tuple[str, bytes, str]) -> io.BytesIO:
     with tarfile.open(mode="w", fileobj=packed) as tar:
         for name, kind, text in members:
             member, content = tarfile.TarInfo(name), text.encode() if kind == FILE else b""
-            member.type, member.size, member.mode, member.linkname = (
-                kind,
-                len(content),
-                0o6772,
-                text,
-            )
+            member.type, member.linkname = kind, text
+            member.size, member.mode = len(content), 0o6772
             tar.addfile(member, io.BytesIO(content))
     return io.BytesIO(packed.getvalue())
 

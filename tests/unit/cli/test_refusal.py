@@ -10,14 +10,8 @@ import pytest
 from tests.unit.cli.calls import MAIN, ended
 
 ANSWERS = {
-    "setup": 2,
-    "check": 2,
-    "reset --plan": 2,
-    "status": 2,
-    "logs": 2,
-    "stop": 2,
-    "train main.py": 125,
-    "train main.py --plan": 125,
+    **dict.fromkeys(("setup", "check", "reset --plan", "status", "logs", "stop"), 2),
+    **dict.fromkeys(("train main.py", "train main.py --plan"), 125),
 }
 NO_INVENTORY = 'wrong.yaml:1: clustr: unknown key; did you mean "cluster"?'
 

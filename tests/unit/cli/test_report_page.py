@@ -18,7 +18,7 @@ from invoke.exceptions import Exit
 from ascendboot.cli.report_file import packed, report
 from ascendboot.cli.report_page import Known, legible, page, page_values
 from ascendboot.launch.plan import JobRecord, PlannedRank
-from ascendboot.model.cluster import Cluster, Device, Node, NodeClocks, Parallel, SshAccess
+from ascendboot.model.cluster import Cluster, Device, NodeClocks, Parallel
 from ascendboot.model.job import (
     CauseKind,
     FirstFailure,
@@ -35,8 +35,10 @@ from ascendboot.supervise.history import Supervision
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import installed_templates
 from ascendboot.value import asdict, replace
+from tests.unit.checks import well
 from tests.unit.checks.collective.ranks import report as job_report
 from tests.unit.cli.calls import called
+from tests.unit.transport.builders import node
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 INVENTORY = """\
@@ -49,20 +51,15 @@ env: {HF_TOKEN: planted-secret-value}
 
 
 def cluster(nodes: int = 16, devices: int = 8) -> Cluster:
-    names = [f"atlas-{number:02}" for number in range(1, nodes + 1)]
     made = [
-        Node(
-            name=name,
-            address=f"192.0.2.{number}",
-            cluster_address=f"192.0.2.{number}",
-            server_id=name,
-            ssh=SshAccess(user="root"),
-            devices=tuple(Device(device) for device in range(devices)),
+        replace(
+            node(f"atlas-{number:02}", f"192.0.2.{number}"),
+            devices=tuple(map(Device, range(devices))),
             leaf=f"leaf-{'ab'[number % 2]}",
         )
-        for number, name in enumerate(names, 1)
+        for number in range(1, nodes + 1)
     ]
-    return Cluster(name="big", nodes=tuple(made), primary_name=names[0], source="big.yaml")
+    return well.cluster(*made, name="big", source="big.yaml")
 
 
 def record(of: Cluster) -> JobRecord:
@@ -178,23 +175,14 @@ class Tags(HTMLParser):
 
 def test_a_failed_job_on_16_nodes_is_drawn_with_what_is_bad() -> None:
     values = page_values(failed_on_16())
-    nodes = {node["node"]: node for node in values["cluster"]["nodes"]}
-    assert len(nodes) == 16
-    bad = [
-        (name, device["device"], device["rank"])
-        for name, node in nodes.items()
-        for device in node["devices"]
-        if device["level"] == "error"
-    ]
-    assert bad == [("atlas-03", 5, 21), ("atlas-10", 5, 77)]
-    levels = {name: node["level"] for name, node in nodes.items() if node["level"] != "ok"}
-    assert levels == {"atlas-03": "error", "atlas-07": "warning"}
-    red = [
-        (link["node"], link["leaf"])
-        for link in values["cluster"]["links"]
-        if link["level"] == "error"
-    ]
-    assert (values["cluster"]["leaves"], red) == (["leaf-a", "leaf-b"], [("atlas-10", "leaf-a")])
+    drawn = values["cluster"]
+    levels = {each["node"]: each["level"] for each in drawn["nodes"]}
+    assert len(levels) == 16
+    assert bad_devices(values) == [("atlas-03", 5, 21), ("atlas-10", 5, 77)]
+    unwell = {name: level for name, level in levels.items() if level != "ok"}
+    assert unwell == {"atlas-03": "error", "atlas-07": "warning"}
+    red = [(link["node"], link["leaf"]) for link in drawn["links"] if link["level"] == "error"]
+    assert (drawn["leaves"], red) == (["leaf-a", "leaf-b"], [("atlas-10", "leaf-a")])
     row = values["timeline"]["rows"][77]
     assert row["after"] == {
         "started": "1.8 s",
@@ -261,30 +249,42 @@ def test_secrets_and_control_characters_are_in_no_text() -> None:
     assert "***" in text
 
 
-def bad_devices(*findings: tuple[tuple[str, ...], str]) -> list[tuple[str, int]]:
-    results = [result(node, text) for nodes, text in findings for node in nodes]
-    values = page_values(known(cluster(), results=tuple(results), results_of="check-1"))
-    nodes = values["cluster"]["nodes"]
+def bad_devices(values: dict[str, Any]) -> list[tuple[str, int, int | None]]:
+    """Node, device and rank of each that is drawn as bad."""
     return [
-        (node["node"], device["device"])
-        for node in nodes
-        for device in node["devices"]
+        (each["node"], device["device"], device["rank"])
+        for each in values["cluster"]["nodes"]
+        for device in each["devices"]
         if device["level"] == "error"
     ]
 
 
-def test_of_two_nodes_only_the_device_named_with_each_is_bad() -> None:
-    pair, both = ("atlas-05", "atlas-06"), ("atlas-11", "atlas-12")
-    twice = "device IP 198.51.100.1 is used twice: atlas-05 device 1 and atlas-06 device 4"
-    unreached = (
-        "device 0 of atlas-11 (198.51.100.2) cannot reach device 7 of atlas-12 (198.51.100.3)"
-    )
-    assert bad_devices((pair, twice)) == [("atlas-05", 1), ("atlas-06", 4)]
-    assert bad_devices((both, unreached)) == [("atlas-11", 0), ("atlas-12", 7)]
-    assert bad_devices((pair, "the link of devices 2-3 is down")) == [
-        (node, device) for node in pair for device in (2, 3)
-    ]
-    assert bad_devices((("atlas-16",), "15 nodes have devices 0-7, atlas-16 has 0-3")) == []
+@pytest.mark.parametrize(
+    ("nodes", "text", "bad"),
+    [
+        (
+            ("05", "06"),
+            "device IP 198.51.100.1 is used twice: atlas-05 device 1 and atlas-06 device 4",
+            [("05", 1), ("06", 4)],
+        ),
+        (
+            ("11", "12"),
+            "device 0 of atlas-11 (198.51.100.2) cannot reach device 7 of atlas-12 (198.51.100.3)",
+            [("11", 0), ("12", 7)],
+        ),
+        (
+            *(("05", "06"), "the link of devices 2-3 is down"),
+            [("05", 2), ("05", 3), ("06", 2), ("06", 3)],
+        ),
+        (("16",), "15 nodes have devices 0-7, atlas-16 has 0-3", []),
+    ],
+)
+def test_of_two_nodes_only_the_device_named_with_each_is_bad(
+    nodes: tuple[str, ...], text: str, bad: list[tuple[str, int]]
+) -> None:
+    results = tuple(result(f"atlas-{number}", text) for number in nodes)
+    values = page_values(known(cluster(), results=results, results_of="check-1"))
+    assert bad_devices(values) == [(f"atlas-{number}", device, None) for number, device in bad]
 
 
 def versions(**outputs: str) -> list[list[str]]:

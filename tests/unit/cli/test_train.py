@@ -31,6 +31,7 @@ from ascendboot.templates import script
 from ascendboot.transport.api import Command
 from ascendboot.value import replace
 from tests.fake_transport import FakeTransport
+from tests.unit.checks.well import TWO
 from tests.unit.launch.request import REQUEST, A, B
 from tests.unit.launch.request import node as a_node
 
@@ -228,20 +229,14 @@ HAD = Choice("lab-1", (0,), None, {"X": "77"}, ("60",))
 def test_a_job_that_is_continued_keeps_its_choice(
     had: Choice | None, stated: Choice, expected: Choice | str, note: str
 ) -> None:
-    cluster = Cluster(
-        name="lab",
-        primary_name="lab-1",
-        source="lab.yaml",
-        nodes=(a_node("lab-1", ""), a_node("lab-2", "")),
-    )
     core = Core(("lab-1",), 1, Parallel(), Limits())
     core.choice = had
     core = Core.from_json(core.to_json())
     if isinstance(expected, str):
         with pytest.raises(UsageError, match=expected):
-            continued(stated, core, cluster)
+            continued(stated, core, TWO)
         return
-    choice, said = continued(stated, core, cluster)
+    choice, said = continued(stated, core, TWO)
     assert choice == expected
     assert said.startswith(note)
     assert bool(said) == bool(note)

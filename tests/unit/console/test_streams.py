@@ -5,12 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pty
 import re
-import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ import pytest
 from ascendboot.console.screen import Screen
 from ascendboot.console.streams import has_reader, legible_lines
 from ascendboot.jobs.output import RankOutput
+from tests.terminal import printed
 
 
 def problem_of(stream: int, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[], None]) -> str:
@@ -75,26 +73,12 @@ except Exit: pass
 """
 
 
-def on_a_terminal(program: str) -> str:
-    """All that a program prints, on both streams, which are a terminal."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen([sys.executable, "-c", program], stdout=theirs, stderr=theirs) as running:
-        os.close(theirs)
-        shown = b""
-        with suppress(OSError):  # what Linux says at the end of a terminal
-            while block := os.read(ours, 1 << 16):
-                shown += block
-        os.close(ours)
-    assert running.returncode == 0, shown
-    return shown.decode()
-
-
 @pytest.mark.parametrize("colours", ["NO_COLOR", "_"])
 def test_text_of_others_does_not_control_a_terminal(
     colours: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(colours, "1")
-    shown = on_a_terminal(_EVERY_WAY.format(words=HOSTILE_WORDS))
+    shown = printed([sys.executable, "-c", _EVERY_WAY.format(words=HOSTILE_WORDS)])
     # A spinner hides the cursor while it turns, shows it again, and takes its line away.
     ours = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[hl]|\x1b\[(?:1A|2K)|\r")
     assert set(ours.sub("", shown)) & set(HOSTILE) == set()

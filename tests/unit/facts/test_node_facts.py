@@ -238,10 +238,8 @@ def test_versions_are_read_without_importing_anything(tmp_path: Path) -> None:
     info = tmp_path / "cann/x86_64-linux/ascend_toolkit_install.info"
     info.parent.mkdir(parents=True)
     info.write_text("package_name=Ascend-cann-toolkit\nversion=8.1.RC1\ninnerversion=V100\n")
-    python = tmp_path / "python3"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec python3 "$@"\n')
-    python.chmod(0o755)
-    argv = ["bash", "-c", f"b={tmp_path}\n{script('facts-work.sh')}", "facts", str(python), ""]
+    python = Here(tmp_path).put("python3", f'PYTHONPATH={packages} exec python3 "$@"')
+    argv = ["bash", "-c", f"b={tmp_path}\n{script('facts-work.sh')}", "facts", python, ""]
     env = {**os.environ, "ASCEND_HOME_PATH": str(tmp_path / "cann")}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
     names = "cann|torch|torch_npu|tensorflow|x"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendboot.errors import AscendbootError, NotUnderstoodError
@@ -100,14 +100,12 @@ def usual(tool: str) -> str:
 
 
 @pytest.mark.parametrize("tool", PARSERS)
-@settings(deadline=None)  # the machine may be busy
 @given(text=st.text())
 def test_any_text_is_a_value_or_an_ascendboot_error(tool: str, text: str) -> None:
     assert outcome(PARSERS[tool], text).keys() in ({"value"}, {"error", "message"})
 
 
 @pytest.mark.parametrize("tool", WHOLE)
-@settings(deadline=None)  # the machine may be busy
 @given(data=st.data(), words=st.text(st.characters(codec="ascii", exclude_categories=["C"])))
 def test_one_foreign_line_anywhere_is_refused(tool: str, data: st.DataObject, words: str) -> None:
     """Except before and after the answer of a vendor's tool."""
@@ -127,7 +125,6 @@ def test_a_warning_with_a_colon_is_ignored() -> None:
     assert PARSERS[tool](f"Warning : driver is old\n{usual(tool)}") == PARSERS[tool](usual(tool))
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(
     ids=st.lists(st.integers(0, 9999), unique=True), names=st.sampled_from(["Ascend 910B3", "x"])
 )
@@ -138,7 +135,6 @@ def test_as_many_npus_are_read_as_are_listed(ids: list[int], names: str) -> None
     assert [npu.device_id for npu in found.npus] == sorted(ids)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(addresses=st.lists(st.tuples(st.ip_addresses(), st.ip_addresses(v=4)), max_size=4))
 def test_every_port_of_a_device_is_read(addresses: list[tuple[object, object]]) -> None:
     text = "".join(f"ipaddr:{ip}\nnetmask:{mask}\n" for ip, mask in addresses)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendboot.errors import NotUnderstoodError, ToolError
@@ -159,14 +159,12 @@ ANY_NAME = st.from_regex(r"[a-z0-9_./-]{1,9}", fullmatch=True).filter(lambda nam
 PARTS_OF_ANY = st.dictionaries(ANY_NAME, st.tuples(st.integers(0, 255), st.binary()))
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(parts=PARTS_OF_ANY)
 def test_sections_keep_any_content(parts: dict[str, tuple[int, bytes]]) -> None:
     expected = {name: base.Section(code, content) for name, (code, content) in parts.items()}
     assert base.split(framed(parts), "script") == expected
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(parts=PARTS_OF_ANY, data=st.data())
 def test_truncated_sections_are_refused(
     parts: dict[str, tuple[int, bytes]], data: st.DataObject
@@ -176,7 +174,6 @@ def test_truncated_sections_are_refused(
         base.split(whole[: data.draw(st.integers(0, len(whole) - 1))], "script")
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(parts=PARTS_OF_ANY, more=st.binary(min_size=1))
 def test_output_after_the_last_section_is_refused(
     parts: dict[str, tuple[int, bytes]], more: bytes

@@ -60,25 +60,19 @@ BY_DEVICE = ((0, "a"), (1, "b"))
 @pytest.mark.parametrize(
     ("text", "leaves"),
     [
-        (json.dumps(TORS), ["198.51.100.1", "tor-1", "mine"]),
-        (json.dumps(RANKS), [None, BY_DEVICE, "mine"]),
-        (PACKED, [None, BY_DEVICE, "mine"]),
-        (SLURM, ["leaf1", "leaf2", "mine"]),
+        (json.dumps(TORS), [("198.51.100.1", 3), ("tor-1", 0), ("mine", 0)]),
+        (json.dumps(RANKS), [(None, 0), (BY_DEVICE, 0), ("mine", 0)]),
+        (PACKED, [(None, 0), (BY_DEVICE, 0), ("mine", 0)]),
+        (SLURM, [("leaf1", 0), ("leaf2", 0), ("mine", 0)]),
     ],
     ids=["basic-tor-node-cm", "ranktable_tor", "packed", "slurm"],
 )
 def test_nodes_get_leaves_from_a_file_and_a_stated_leaf_counts_first(
     text: str, leaves: list[object]
 ) -> None:
+    """Slices come with them from MindCluster alone."""
     Path("leaves.txt").write_text(text)
-    assert [node.leaf for node in loaded(INVENTORY).nodes] == leaves
-
-
-def test_slices_come_with_leaves_from_mindcluster_alone() -> None:
-    Path("leaves.txt").write_text(json.dumps(TORS))
-    assert [node.slice_id for node in loaded(INVENTORY).nodes] == [3, 0, 0]
-    Path("leaves.txt").write_text(SLURM)
-    assert [node.slice_id for node in loaded(INVENTORY).nodes] == [0, 0, 0]
+    assert [(node.leaf, node.slice_id) for node in loaded(INVENTORY).nodes] == leaves
 
 
 def test_leaves_that_setup_reads_by_lldp_are_no_file_and_any_group_may_name_them() -> None:

@@ -25,6 +25,7 @@ from ascendboot.transport.api import Command, Effect, FileWrite
 from ascendboot.value import replace
 from tests.engine.simulated import authority, public_key
 from tests.fake_transport import FakeTransport
+from tests.integration.real_sshd import keygen
 
 KEYGEN = f"{shutil.which('ssh-keygen')} -q"
 
@@ -32,12 +33,6 @@ KEYGEN = f"{shutil.which('ssh-keygen')} -q"
 @pytest.fixture
 def keys(tmp_path: Path) -> CaKeys:
     return CaKeys(tmp_path / "clusters" / "lab" / "ca", "lab")
-
-
-def made_key(folder: Path) -> str:
-    path = folder / "key"
-    subprocess.run([*KEYGEN.split(), "-t", "ed25519", "-N", "", "-f", path], check=True)
-    return " ".join(path.with_suffix(".pub").read_text().split()[:2])
 
 
 def test_look_makes_no_keys_and_cannot_sign(keys: CaKeys) -> None:
@@ -82,7 +77,8 @@ def test_a_certificate_has_the_wanted_claims_and_lasts_400_days(
     principals: tuple[str, ...],
     options: tuple[str, ...],
 ) -> None:
-    authority, key = keys.ensure(), made_key(tmp_path)
+    authority, public = keys.ensure(), keygen(tmp_path / "key").with_suffix(".pub")
+    key = " ".join(public.read_text().split()[:2])
     claims = Claims(
         kind=kind,
         key=fingerprint(key),
@@ -149,12 +145,12 @@ LOAD = Command(argv=("true",), purpose="start the cluster's sshd", effect=Effect
 WANTED = CertificateFile(name=PATH, claims=CLAIMS, now=NOW + 1, sign=lambda: "signed\n", load=LOAD)
 
 
-def there(certificate: Certificate | None, *, mode: int = 0o644, shown: str = "sha") -> Installed:
+def there(certificate: Certificate | None, *, mode: int = 0o644) -> Installed:
     return Installed(
         base=BASE,
         files={PATH: OwnFile("sha", mode)},
         certificates={} if certificate is None else {PATH: certificate},
-        daemon=Daemon(7, "identity", shown),
+        daemon=Daemon(7, "identity", "sha"),
     )
 
 

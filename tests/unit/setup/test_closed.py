@@ -21,7 +21,7 @@ from ascendboot.setup.lock import locks
 from ascendboot.setup.steps import Change, Closed, FileContent, KeyPair, Satisfied
 from ascendboot.transport.api import Command, Effect, Result
 from ascendboot.value import replace
-from tests.unit.setup.here import node_here
+from tests.here import node_here
 
 QUESTION = installed_query("lab", with_keys=False)
 OTHER = 54321

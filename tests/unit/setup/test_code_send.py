@@ -18,8 +18,8 @@ from ascendboot.setup.sync import CodeSender, Source, Work, read_source
 from ascendboot.templates import script
 from ascendboot.transport.api import Effect
 from ascendboot.value import replace
+from tests.here import Here, node_here
 from tests.unit.checks import well
-from tests.unit.setup.here import node_here
 
 
 class Place:
@@ -257,9 +257,7 @@ def test_the_primary_sends_its_own_code_over_the_cluster_s_ssh(
 ) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
-    ssh = programs / "ssh"
-    ssh.write_text(f'#!/bin/bash\nprintf "%s\\n" "${{@:1:5}}" >{tmp_path}/words\neval "$6"\n')
-    ssh.chmod(0o755)
+    Here(programs).put("ssh", f'printf "%s\\n" "${{@:1:5}}" >{tmp_path}/words\neval "$6"')
     place.there.mkdir(parents=True)
     (place.there / "more").write_text("theirs")
     cluster = replace(well.TWO, code_path=str(place.there), code_source="primary")
@@ -273,7 +271,7 @@ def test_the_primary_sends_its_own_code_over_the_cluster_s_ssh(
         f"{place.there} has the 2 files of lab-1"
     )
     # both nodes are this machine: the primary reads where the operator's folder is
-    primary = node_here("lab-1", str(programs))
+    primary = node_here("lab-1", programs)
     reads_here = replace(wish, cluster=replace(cluster, code_path=str(place.here)))
     base, work = PurePosixPath(place.base), wish.work(there)
     primary.run(reads_here._carry("lab-2", base, work)).checked()

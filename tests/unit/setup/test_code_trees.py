@@ -14,7 +14,7 @@ from ascendboot.facts.container import LARGE_BYTES, tree_query
 from ascendboot.facts.query import Fact
 from ascendboot.model import files
 from ascendboot.value import replace
-from tests.unit.setup.here import node_here
+from tests.here import node_here
 
 
 def tree_of(question: Fact[files.CodeTree]) -> files.CodeTree:

@@ -12,12 +12,11 @@ from ascendboot.setup.reset import by_kind, leftovers_commands
 from ascendboot.setup.steps import Change, Firewall
 from ascendboot.transport.api import Command, Result
 from ascendboot.value import replace
-from tests.unit.setup.here import node_here
+from tests.here import Here, node_here
 
 RULES = "table inet ascendboot_lab { }\n"
 LOADED = installed.NftTable("loaded", sha256(RULES.encode()).hexdigest())
 _NFT = """\
-#!/bin/bash
 cd -- "${0%/*}"; echo "$*" >>calls
 [ ! -e message ] || { cat message >&2; exit 1; }
 case $* in
@@ -35,17 +34,16 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         self.base, self.bin = folder / "lab", folder / "bin"
-        for path, text in ((self.base / installed.FIREWALL_RULES, RULES), (self.bin / "nft", _NFT)):
-            path.parent.mkdir(parents=True)
-            path.write_text(text)
-        (self.bin / "nft").chmod(0o755)
+        self.bin.mkdir()
+        Here(self.bin).put("nft", _NFT)
+        (self.base / "env").mkdir(parents=True)
+        (self.base / installed.FIREWALL_RULES).write_text(RULES)
         self.table = self.bin / "table"
 
     def run(self, command: Command) -> Result:
         """Run a command about the folder."""
         text = command.argv[2].replace(installed.base_script("lab"), f"b={self.base}\n")
-        here = node_here(programs=str(self.bin))
-        return here.run(replace(command, argv=("/bin/bash", "-c", text)))
+        return node_here(programs=self.bin).run(replace(command, argv=("/bin/bash", "-c", text)))
 
     def own(self, *, wanted: bool = False) -> installed.Installed:
         """What the query finds."""

@@ -188,32 +188,22 @@ def test_setup_writes_nothing_below_a_folder_that_others_can_write_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pods", "linked"), [((0, 0), ()), ((0, 1), (0, 1, 2, 3)), ((0, None), ())]
+    ("pods", "env", "linked"),
+    [
+        ((0, 0), {}, ()),
+        ((0, 1), {}, (0, 1, 2, 3)),
+        ((0, None), {}, ()),
+        ((0, 0), {"HCCL_INTER_HCCS_DISABLE": "FALSE", "HCCL_INTRA_ROCE_ENABLE": "0"}, ()),
+        ((0, 0), {"HCCL_INTER_HCCS_DISABLE": "TRUE"}, (0, 1, 2, 3)),
+        ((0,), {"HCCL_INTER_HCCS_DISABLE": "TRUE"}, ()),
+        ((0,), {"HCCL_INTRA_ROCE_ENABLE": "1"}, (0, 1, 2, 3)),
+    ],
 )
-def test_item_10_a_job_across_super_pods_needs_the_ports_of_its_devices(
-    pods: tuple[int, int | None], linked: tuple[int, ...]
+def test_item_10_a_job_across_super_pods_or_forced_to_roce_needs_the_ports_of_its_devices(
+    pods: tuple[int | None, ...], env: dict[str, str], linked: tuple[int, ...]
 ) -> None:
-    a3 = replace(well.TWO, product="a3")
+    a3 = replace(well.TWO, product="a3", env=env, nodes=well.TWO.nodes[: len(pods)])
     seen = {f"lab-{number}": well.a3(number, pod) for number, pod in enumerate(pods, 1)}
     whole = SetupRecord.from_json(as_json(recorded(a3, seen)))
     needs = job_requirements(a3, whole, None, ())
-    assert (needs.linked, needs.crosses_pods) == ({"lab-1": linked, "lab-2": linked}, bool(linked))
-
-
-@pytest.mark.parametrize(
-    ("nodes", "env", "linked"),
-    [
-        (2, {}, ()),
-        (2, {"HCCL_INTER_HCCS_DISABLE": "FALSE", "HCCL_INTRA_ROCE_ENABLE": "0"}, ()),
-        (2, {"HCCL_INTER_HCCS_DISABLE": "TRUE"}, (0, 1, 2, 3)),
-        (1, {"HCCL_INTER_HCCS_DISABLE": "TRUE"}, ()),
-        (1, {"HCCL_INTRA_ROCE_ENABLE": "1"}, (0, 1, 2, 3)),
-    ],
-)
-def test_a_variable_that_forces_roce_has_a_job_of_a3_need_the_ports_of_its_devices(
-    nodes: int, env: dict[str, str], linked: tuple[int, ...]
-) -> None:
-    a3 = replace(well.TWO, product="a3", env=env, nodes=well.TWO.nodes[:nodes])
-    seen = {f"lab-{number}": well.a3(number) for number in range(1, nodes + 1)}
-    needs = job_requirements(a3, recorded(a3, seen), None, ())
-    assert ({*needs.linked.values()}, needs.crosses_pods) == ({linked}, bool(linked))
+    assert (needs.linked, needs.crosses_pods) == (dict.fromkeys(seen, linked), bool(linked))

@@ -13,8 +13,8 @@ from ascendboot.setup import verify
 from ascendboot.transport.api import Effect, Result
 from ascendboot.value import replace
 from tests.fake_transport import Answer
+from tests.here import Here, node_here
 from tests.unit.checks import well
-from tests.unit.setup.here import node_here
 
 CLUSTER = replace(well.TWO, env={"HCCL_CONNECT_TIMEOUT": "1200"})
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
@@ -203,9 +203,8 @@ def test_no_name_of_a_variable_disturbs_the_verification(tmp_path: Path) -> None
     lines = "".join(f"export {name}='{value}'\n" for name, value in {**env, **own}.items())
     (tmp_path / "env/node.env").write_text(lines)
     (tmp_path / "hosts").write_text("198.18.0.1\n")
-    for tool, text in (("ssh", '#!/bin/bash\nshift 5\nbash -c "$*"\n'), ("orted", "#!/bin/bash\n")):
-        (tmp_path / tool).write_text(text)
-        (tmp_path / tool).chmod(0o755)
+    Here(tmp_path).put("ssh", 'shift 5\nbash -c "$*"')
+    Here(tmp_path).put("orted", "")
     first, second = CLUSTER.nodes
     expected = replace(
         EXPECTED,
@@ -215,7 +214,7 @@ def test_no_name_of_a_variable_disturbs_the_verification(tmp_path: Path) -> None
         mpirun=str(tmp_path / "mpirun"),
         has_wrapper=False,
     )
-    result = node_here("lab-1", str(tmp_path)).run(verify.verification_command(expected)).checked()
+    result = node_here("lab-1", tmp_path).run(verify.verification_command(expected)).checked()
     # Both logins reach the second node, where a variable differs from that of the first.
     differs = "the inventory's environment does not arrive as it was written"
     assert problems(result, expected) == {"lab-1": (differs,), "lab-2": ()}

@@ -26,6 +26,7 @@ from ascendboot.transport.script import (
     sudo_head,
 )
 from ascendboot.value import replace
+from tests import here
 from tests.fake_transport import Answer, FakeTransport
 
 LIST = Command(argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ)
@@ -163,7 +164,7 @@ words = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(words, min_size=1, max_size=8), st.binary(max_size=300))
 def test_any_arguments_and_any_stdin_arrive(arguments: list[list[str]], stdin: bytes) -> None:
     commands = [command("printf", "%s\\0", "_", *args) for args in arguments]
@@ -209,18 +210,16 @@ class Here(FakeTransport):
 
 
 def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
-    engine = tmp_path / "podman"
-    engine.write_text('#!/bin/bash\nwhile [ "$1" != box ]; do shift; done; shift; exec "$@"\n')
-    engine.chmod(0o755)
-    host = Here("n1")
+    programs, host = here.Here(tmp_path), Here("n1")
+    engine = programs.put("podman", 'while [ "$1" != box ]; do shift; done; shift; exec "$@"')
     asks = [command("echo", "host"), replace(command("echo", "aside"), aside=True)]
-    both = HostAndContainer(host, ContainerExec(str(engine), "box"), asks)
+    both = HostAndContainer(host, ContainerExec(engine, "box"), asks)
     inside = both.run_all([command("echo", "in it"), command("cat", stdin=b"a\0b")])
     assert [result.stdout for result in both.on_host] == [b"host\n", b"aside\n"]
     assert [result.stdout for result in inside] == [b"in it\n", b"a\0b"]
     [(execution, *_)] = host.executions
     assert execution.timeout_s == 2 * (30 + 5), "the sum of the limits of its commands"
-    engine.write_text("#!/bin/bash\necho 'Error: no such container' >&2; exit 125\n")
+    programs.put("podman", "echo 'Error: no such container' >&2; exit 125")
     with pytest.raises(CommandError, match="could not try in the container box: podman exec"):
         both.run_all([command("true")])
 
