@@ -60,7 +60,7 @@ def _settings() -> dict[str, tuple[str, str]]:
     path = Path(os.path.expanduser(file))  # noqa: PTH111 - never raises
     found: dict[str, tuple[str, str]] = {}
     if path.is_file():
-        sheet = read(path, file=str(path), begins="a key, such as `forks: 64`")
+        sheet = read(path, file=str(path), begins="a key, such as `forks: 64`", may_be_empty=True)
         for key, value in sheet.data.items():
             mark = sheet.mark.at(key)
             if key not in _SETTINGS:

@@ -17,6 +17,7 @@ from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.files import Owner
+from ascendboot.model.names import counted
 from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Locks, held_lock
 from ascendboot.setup.phases import QUERY
@@ -117,7 +118,7 @@ class SideLeftovers(Value):
             words = f"remove the {thing.partition(' ')[2]}, with all that lies in it"
             removed.append(("container", words))
         if self.files or self.has_empty:
-            words = f"remove {self.base}{place}, with {self.files} files of ascendboot"
+            words = f"remove {self.base}{place}, with {counted(self.files, 'file')} of ascendboot"
             removed.append(("files", words))
         if self.ports and self.restores:
             removed.append(("npu-network", f"set the network of the NPUs to {self._before}"))
