@@ -217,4 +217,8 @@ def _encoded(text: str) -> bytes:
 
 def whoami() -> str:
     """`user@host` of the operator, for messages to other operators."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # as in `docker run --user 12345`; KeyError before Python 3.13
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"

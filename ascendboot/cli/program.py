@@ -213,6 +213,8 @@ class CarefulProgram(Program):
         if context and "did not receive" in words:
             words = " and ".join(f"no {each.name}" for each in context.missing_positional_args)
             remedy = f"usage: {self._usage(str(verb))}"
+        elif needing := re.match(r"Flag <Argument: ([\w-]+).* needed value", words):
+            words = f"{to_flag(needing[1])}: has no value"
         elif unknown := re.fullmatch(r"No idea what ['\"](.*)['\"] is", words):
             known = context.flags if context and verb else self.collection.task_names
             near = get_close_matches(unknown[1], known, 1)

@@ -445,6 +445,7 @@ _DASHES = "put words of a script or command after --: train main.py -- --steps 1
         ("-D x", "--list-depth, --command-timeout: not a whole number: 'x'; leave the flag out"),
         ("train --nods lab-1 main.py", "train: --nods: no such flag; did you mean --nodes? Or "),
         ("copy --foo a /b", "copy: --foo: no such flag; did you mean --forks?"),
+        ("--print-completion-script", "--print-completion-script: has no value; ascendboot help "),
         ("lab", "lab: no such verb; ascendboot help lab shows its verbs"),
         ("-i x setup", "-i: no such flag; put the verb first: ascendboot VERB -i; "),
         ("--list labb", "--list labb: no such group; ascendboot help shows all verbs"),
