@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from ascendboot.errors import AscendbootError
+from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.files import held, holds_ca_keys, write_atomically
 from ascendboot.model.secrets import masked, masked_json
 from ascendboot.value import Value
@@ -42,7 +42,10 @@ class State(Value):
             if root.is_dir() and is_control and _is_safe(root, here):
                 return cls(root)
         if named := os.environ.get("ASCENDBOOT_HOME"):
-            return cls(here / Path(named).expanduser())
+            root = here / Path(os.path.expanduser(named))  # noqa: PTH111 - never raises
+            if root.exists() and not root.is_dir():
+                raise UsageError(f"$ASCENDBOOT_HOME: {root} is no folder; correct or unset it")
+            return cls(root)
         data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
         return cls(data / "ascendboot" if data.is_absolute() else here / FOLDER)
 
@@ -214,4 +217,8 @@ def _encoded(text: str) -> bytes:
 
 def whoami() -> str:
     """`user@host` of the operator, for messages to other operators."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # as in `docker run --user 12345`; KeyError before Python 3.13
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"

@@ -315,7 +315,7 @@ def _applied(session: Session) -> tuple[Cluster, SetupRecord]:
     if applied is None:
         raise LaunchError("the cluster was not set up from here; run setup")
     if outdated := applied.why_outdated(session.cluster):
-        raise LaunchError(f"{outdated}; run setup again")
+        raise LaunchError(outdated)
     one_each = replace(session.cluster, ranks_per_node=None, ranks_per_device=1)
     return one_each.with_leaves(applied.leaves), applied
 

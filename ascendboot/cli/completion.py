@@ -225,4 +225,4 @@ def _literals(file: str, name: str) -> Iterator[str]:
 
 def print_candidates(argv: Sequence[str]) -> None:
     """Answer `PROGRAM --complete -- WORDS`: one candidate per line."""
-    sys.stdout.write("".join(f"{word}\n" for word in candidates(argv[3:])))
+    sys.stdout.write("".join(f"{word}\n" for word in candidates(argv[3:] or [""])))

@@ -273,6 +273,9 @@ def fetch(
     """
     _check_path("fetch: SOURCE", source)
     path, cluster = PurePosixPath(source), call.cluster()
+    if path.parts[1] in ("proc", "sys"):
+        remedy = f"use exec -- cat {source}"
+        raise UsageError(f"fetch: {source}: files of /proc and /sys have no true size; {remedy}")
     moved = _Moved(call, keeps_free=Path(folder))
     chosen = cluster.chosen(nodes)
     places = {node.name: Path(folder, node.name, path.name) for node in chosen}
@@ -427,6 +430,8 @@ def _receive(
 
 _FULL = ("No space left on device", "Wrote only ")
 """What programs, and GNU tar in the middle of a block, say of a full disk."""
+_SHRANK = "; padding with zeros"
+"""What GNU tar says of a file that has less content than its size, or became shorter."""
 _CHANGED = 1
 """How GNU tar exits if a file has changed while it was read."""
 
@@ -439,7 +444,7 @@ def _ended(node: str, command: Command, pipe: Pipe, *, also: int = 0, needed: in
     code, output, errors = pipe.ended()
     if code < 0:
         raise lost(node, command.purpose, "the node sent no exit code")
-    if code not in (0, also):
+    if code not in (0, also) or _SHRANK in errors:
         said = [line for line in errors.splitlines() if "xiting " not in line]  # as tar does last
         why = excerpt(said[-1]) if said else f"it exited {code}"
         if any(words in errors for words in _FULL):

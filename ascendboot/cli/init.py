@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ascendboot.checks.finding import grouped
+from ascendboot.cli.common import among
 from ascendboot.cli.session import NodesUnreachableError
 from ascendboot.cli.setup import addresses_of, left_nodes, nodes_set_up
 from ascendboot.cli.verbs import Call, verb
@@ -120,6 +121,7 @@ def init(
         raise UsageError(f"{path}: is a folder; name a file with --output")
     if output != "-" and not force and os.path.lexists(path):
         raise UsageError(f"{path}: is there already; --force overwrites it, --output names another")
+    among("init: --sudo", sudo or None, ("nopasswd", "ask", _NONE))
     if cluster_network and no_query:
         raise UsageError("--cluster-network: only the nodes know it; leave out --no-query")
     has_user = any("user" in host.keys for host in hosts)
@@ -364,7 +366,11 @@ class _Draft(Struct):
         }
         where = path.stem if path.parent == Path(FOLDER) else str(path)
         next_ = f"Next: ascendboot check {shlex.quote(where)}"
-        written = f"{path}: written, with {counted(len(self.nodes), 'node')}"
+        stated = sum(not node.lacks_address for node in self.nodes)
+        written = f"{path}: written, with {counted(stated, 'node')}"
+        written += (
+            f" ({len(self.nodes) - stated} commented out)" if stated < len(self.nodes) else ""
+        )
         for one in {node.keys.get("container") for node in self.nodes} - {None}:
             written += f", ranks in the container {one}"
         call.end(code, document, (written, next_) if is_file else ())

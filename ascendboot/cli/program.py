@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from invoke.collection import Collection
+from invoke.config import Config
 from invoke.exceptions import Exit, ParseError
 from invoke.executor import Executor
 from invoke.parser.argument import Argument
@@ -134,14 +135,20 @@ class CarefulProgram(Program):
             one, two, *_ = (str(verb.name) for verb in self.tasks)
             words = f"{one}, {two}: two verbs in one line; call them one after the other"
             _refuse(f"{words}: {self._own_name} {one} && {self._own_name} {two}", ())
+        given = {name for name, arg in self.args.items() if arg.got_value}
+        useless = {"list-depth", "list-format"} & given if not self.args["list"].value else set()
         if not self.tasks:
+            if self.core.remainder:
+                _refuse(f"-- {self.core.remainder}: no verb; put it first, without --", ())
+            for name in sorted(useless):
+                _refuse(
+                    f"--{name}: not accepted: it is for --list; add --list, or leave it out", ()
+                )
             return
         behind = {name for name, arg in self.core_via_tasks.args.items() if arg.got_value}
         # Invoke has already applied it if it was also given before the verb.
         if logging.getLogger("invoke").isEnabledFor(logging.DEBUG):
             behind.discard("debug")
-        given = {name for name, arg in self.args.items() if arg.got_value}
-        useless = {"list-depth", "list-format"} & given if not self.args["list"].value else set()
         for name, why in (_REFUSED | _NOT_BEHIND).items():
             if name in behind | useless or (name in _REFUSED and name in given):
                 _refuse(f"--{name}: not accepted: {why}", self.tasks)
@@ -162,7 +169,7 @@ class CarefulProgram(Program):
         Otherwise Invoke would use `--help` as the value of the verb's first argument.
         """
         if words[:1] == ["help"]:
-            if extra := [word for word in words[2:] if not word.startswith("-")]:
+            if extra := [word for word in words[2:] if word not in ("--help", "-h")]:
                 raise ParseError(f"help: {extra[0]}: one word too many")
             verb: str | bool = words[1] if len(words) > 1 else True
         elif words and not words[0].startswith("-") and {"--help", "-h"} & set(words[1:]):
@@ -180,7 +187,7 @@ class CarefulProgram(Program):
         except ParseError as error:
             raise Exit(self._explained(error), code=UsageError.exit_code) from error
         except ValueError as error:
-            words = f"--list-depth, --command-timeout: not a whole number ({error})"
+            words = f"--list-depth, --command-timeout: not a whole number: {str(error)[40:]}"
             raise Exit(f"{words}; leave the flag out", code=UsageError.exit_code) from error
         except Exit as end:
             if end.message and end.code == 1:
@@ -195,6 +202,8 @@ class CarefulProgram(Program):
         if context and "did not receive" in words:
             words = " and ".join(f"no {each.name}" for each in context.missing_positional_args)
             remedy = f"usage: {self._usage(str(verb))}"
+        elif needing := re.match(r"Flag <Argument: ([\w-]+).* needed value", words):
+            words = f"{to_flag(needing[1])}: has no value"
         elif unknown := re.fullmatch(r"No idea what ['\"](.*)['\"] is", words):
             known = context.flags if context and verb else self.collection.task_names
             near = get_close_matches(unknown[1], known, 1)
@@ -281,6 +290,13 @@ class CarefulProgram(Program):
         return " ".join(filter(None, (self._own_name, verb, "[OPTIONS]", *words, after)))
 
 
+class _NoFiles(Config):
+    """Invoke's defaults, without its files: they are about commands that Invoke runs."""
+
+    def _load_file(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - Invoke's
+        pass
+
+
 class _Parser(Parser):
     """Reads words without a flag as values of a verb's `bare` flag; refuses a flag given twice."""
 
@@ -318,7 +334,7 @@ class _Parser(Parser):
             elif waits:
                 waits = False
             elif name.startswith("--") and not (self.initial and name in self.initial.flags):
-                bare = None  # unknown, and the next word may be its value
+                raise ParseError(f"No idea what '{name}' is", context)  # before its value is judged
             elif needed and not word.startswith("-"):
                 needed -= 1
             elif bare and not word.startswith("-") and word not in self.contexts:
@@ -471,6 +487,7 @@ def main() -> None:
         namespace=namespace(sys.argv[1:]),
         version=__version__,
         executor_class=CarefulExecutor,
+        config_class=_NoFiles,
     )
     code: str | int | None = 0
     try:

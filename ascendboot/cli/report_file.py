@@ -18,7 +18,7 @@ from ascendboot.cli.session import setup_record_of
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.doctor.verdict import Layout, examine
 from ascendboot.errors import AscendbootError, UsageError
-from ascendboot.launch.plan import rank_log
+from ascendboot.launch.plan import rank_log, whole_id
 from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import write_atomically
 from ascendboot.model.report import StepResult
@@ -151,7 +151,8 @@ def _results(
 ) -> tuple[str, tuple[StepResult, ...]]:
     """Return the named or the last run of `setup` or `check` of this cluster, and its results."""
     runs = sorted((path.parent for path in state.runs.glob("*/report.json")), reverse=True)
-    for folder in runs if run_id is None else [state.runs / run_id]:
+    known = [folder.name for folder in runs if _OF_SETUP.fullmatch(folder.name)]
+    for folder in runs if run_id is None else [state.runs / whole_id(known, run_id)]:
         if folder.parent != state.runs or not _OF_SETUP.fullmatch(folder.name):
             continue
         with suppress(FileNotFoundError, ValueError, KeyError, TypeError):

@@ -264,7 +264,10 @@ def walk_setup(
             applied = setup_record(session.cluster, context.plan, context.facts, paths)
             state.remember(name, "applied", as_json(applied))
             state.remember_current(inventory)
-    return survey.progress.report(session.run.run_id)
+    report = survey.progress.report(session.run.run_id)
+    if only and any(result.outcome is Outcome.CHANGED for result in report.results):
+        state.remember_current(inventory)  # what follows is to continue with this inventory
+    return report
 
 
 def locks_of(session: Session, *, breaks: bool) -> Locks:

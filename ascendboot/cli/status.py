@@ -200,9 +200,12 @@ def _job(record: JobRecord, report: JobReport) -> dict[str, Any]:
 
 
 def _job_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
-    codes = [f" ({row['exit_code']})" if row["exit_code"] else "" for row in rows]
-    states = [row["state"].replace("_", " ") + code for row, code in zip(rows, codes, strict=True)]
-    width = max(12, *map(len, states))
+    states = []
+    for row in rows:
+        state, code = row["state"].replace("_", " "), row["exit_code"]
+        says_more = code and state not in ("interrupted", "not started")  # they have one code only
+        states.append(f"{state} ({code})" if says_more else state)
+    width, longest = max(12, *map(len, states)), max(len(row["job_id"]) for row in rows)
     places = [fold(row["nodes"]) for row in rows]
     most = max(map(len, places))
     lines = []
@@ -211,7 +214,7 @@ def _job_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
             age = span((now() - datetime.fromisoformat(row["started"])).total_seconds())
             script = PurePath(row["script"] or "").name
             words = f"{age + ' ago':<15} {place:<{most}}  {script}"
-        lines.append(f"{row['job_id']}  {state:<{width}} {words}")
+        lines.append(f"{row['job_id']:<{longest}}  {state:<{width}} {words}")
     return lines
 
 

@@ -250,7 +250,7 @@ def _run_order(call: Call, order: Order) -> None:
             f"run setup --inventory {cluster.source}"
         )
     if outdated := record.why_outdated(cluster):
-        raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
+        raise LaunchError(f"{cluster.source}: could not start a job: {outdated}")
     stated = cluster.with_leaves(record.leaves)
     cluster, part = _of_choice(stated, record, order.choice, chosen, call.path)
     if cluster.is_for_torch and not stated.is_for_torch:

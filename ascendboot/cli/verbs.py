@@ -55,8 +55,8 @@ def _settings() -> dict[str, tuple[str, str]]:
     file = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "ascendboot/config.yaml")
     path = Path(os.path.expanduser(file))  # noqa: PTH111 - never raises
     found: dict[str, tuple[str, str]] = {}
-    if path.is_file():
-        sheet = read(path, file=str(path), begins="a key, such as `forks: 64`")
+    if os.path.isfile(path):  # noqa: PTH113 - false where the home of another user is closed
+        sheet = read(path, file=str(path), begins="a key, such as `forks: 64`", may_be_empty=True)
         for key, value in sheet.data.items():
             mark = sheet.mark.at(key)
             if key not in _SETTINGS:

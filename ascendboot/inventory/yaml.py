@@ -200,6 +200,7 @@ def read(
     file: str,
     begins: str = "`cluster: NAME` and `nodes:`",
     has_nulls: bool = False,
+    may_be_empty: bool = False,
     text: str | None = None,
 ) -> Sheet:
     """The file at `path`, called `file` in messages; InventoryError if it is not one mapping.
@@ -209,6 +210,8 @@ def read(
     text = read_text(path, file) if text is None else text
     problems: list[Problem] = []
     root = _compose(text, file, problems)
+    if root is None and may_be_empty and not problems:
+        return Sheet(file, {}, Mark(1), problems)
     if root is None:
         raise _refused(file, WHOLE, f"states nothing; it begins with {begins}")
     mark = Mark(1)

@@ -7,7 +7,7 @@ import json
 import posixpath
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -325,11 +325,25 @@ def record_folder(runs: Path, job_id: str) -> Path | None:
         return None
     if run_id and not run.exists():
         names = {folder.relative_to(runs).parts[0] for folder in record_folders(runs)}
-        short = [n for n in sorted(names) if n.startswith(run_id) or n.endswith(f"-{run_id}")]
-        if len(short) > 1:
-            raise UsageError(f'"{run_id}" may be {" or ".join(short[-3:])}; write more of the id')
-        run = runs / (short[0] if short else run_id)
+        run = runs / whole_id(names, run_id)
     return run / part
+
+
+def whole_id(names: Iterable[str], short: str) -> str:
+    """The one of the names of runs that `short` begins, or whose last part it begins.
+
+    `short` itself if there is none; UsageError if there are several.
+    """
+    found = [
+        name
+        for name in sorted(names)
+        if name.startswith(short) or name.rpartition("-")[2].startswith(short)
+    ]
+    exact = [name for name in found if name.endswith(f"-{short}")]
+    found = exact or found
+    if len(found) > 1:
+        raise UsageError(f'"{short}" may be {" or ".join(found[-3:])}; write more of the id')
+    return found[0] if found else short
 
 
 def record_folders(runs: Path) -> list[Path]:

@@ -24,6 +24,7 @@ from ascendboot.model.cluster import (
     SshAccess,
 )
 from ascendboot.model.files import OwnFile
+from ascendboot.model.names import fold
 from ascendboot.model.topology import Leaf
 from ascendboot.templates import digest as templates_digest
 from ascendboot.value import Struct, Value, as_json, field, fields, from_json, replace
@@ -106,19 +107,24 @@ class SetupRecord(Value, kw_only=True):
     """The leaf switches that LLDP showed, by node."""
 
     def why_outdated(self, cluster: Cluster) -> str | None:
-        """Why the record does not match the inventory; None where it does."""
+        """Why the record does not match the inventory, and what to do; None where it does."""
         if self.inventory_digest == digest(cluster):
             if self.templates == templates_digest():
                 return None
             return (
                 "the cluster was set up by another version of ascendboot, which wrote other files "
-                "on the nodes"
+                "on the nodes; run setup again"
+            )
+        if lacking := [node.name for node in cluster.nodes if node.name not in self.nodes]:
+            return (
+                f"{fold(lacking)} of the inventory is not set up, or was removed; "
+                "take it out of the inventory, or run setup"
             )
         if self.version == __version__:
-            return "the inventory has changed since the cluster was set up"
+            return "the inventory has changed since the cluster was set up; run setup again"
         return (
             f"ascendboot {self.version} set the cluster up; {__version__}, which runs now, reads "
-            "the inventory differently, or the inventory has changed since"
+            "the inventory differently, or the inventory has changed since; run setup again"
         )
 
     def in_former_containers(self, cluster: Cluster) -> dict[str, Node]:

@@ -17,6 +17,7 @@ from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.files import Owner
+from ascendboot.model.names import counted
 from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Locks, held_lock
 from ascendboot.setup.phases import QUERY
@@ -106,7 +107,7 @@ class SideLeftovers(Value):
         """The step and the action of all that was or would be removed."""
         place, things = self._place, [thing.partition(" ")[2] for thing in self.created]
         code = f"{self.code_files} files of the code that setup sent{place}"
-        files = f"{self.base}{place}, with {self.files} files of ascendboot"
+        files = f"{self.base}{place}, with {counted(self.files, 'file')} of ascendboot"
         ports = self.ports if self.restores else ()
         rows = (
             (self.code_files, "code", f"remove {code}"),

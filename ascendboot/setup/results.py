@@ -107,6 +107,7 @@ class Progress(Struct):
                 r
                 for r in results
                 if r.node in self.only
+                or r.step == "node-left"  # it is about the cluster
                 or (self.shows_others and (r.outcome in _BAD or r.step in _OF_OTHERS))
             ]
             if not results:

@@ -80,7 +80,7 @@ class KnownHosts:
         self._others: list[tuple[str, HostKey]] = []
         """Hashed names, and lists with patterns."""
         for file in files:
-            path = file.expanduser()
+            path = Path(os.path.expanduser(file))  # noqa: PTH111 - never raises
             try:
                 text = path.read_text(errors="replace")
             except OSError as error:

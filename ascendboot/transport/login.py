@@ -87,7 +87,7 @@ class KeyFiles:
         return self._password
 
     def _read(self, file: str) -> PKey:
-        path = Path(file).expanduser()
+        path = Path(os.path.expanduser(file))  # noqa: PTH111 - never raises
         try:
             mode = path.stat().st_mode & 0o777
             if mode & 0o077:
@@ -147,7 +147,7 @@ def certified(key: PKey, file: str) -> tuple[str, PKey] | None:
     Raises:
         IdentityError: it is not a certificate of this key.
     """
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))  # noqa: PTH111 - never raises
     try:
         found = serialization.load_ssh_public_identity(path.read_bytes())
     except FileNotFoundError:
@@ -189,7 +189,8 @@ def chosen(keys: Sequence[PKey], file: str) -> PKey:
         IdentityError: there is no such file, or no such key.
     """
     try:
-        words = Path(file).expanduser().read_text(errors="replace").split()
+        path = Path(os.path.expanduser(file))  # noqa: PTH111 - never raises
+        words = path.read_text(errors="replace").split()
         blob = b64decode(words[1], validate=True)
     except OSError as error:
         raise _unreadable(file, error) from error

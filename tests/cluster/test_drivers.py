@@ -106,6 +106,11 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
     for words, exits, message in [
         (("/data/big", "back"), 2, "fetch: back/lab-1/big exists; use --force"),
         (("/no/file", "--nodes", "lab-2"), 1, "lab-2: could not fetch /no/file: tar: /no: "),
+        (
+            ("/proc/meminfo",),
+            2,
+            "fetch: /proc/meminfo: files of /proc and /sys have no true size; ",
+        ),
         (("big",), 2, 'fetch: SOURCE: "big" is not an absolute path'),
     ]:
         assert operator.call("fetch", *words, exits=exits).err.startswith(message)
@@ -167,6 +172,7 @@ def test_setup_and_check_of_some_nodes(operator: Operator) -> None:
     assert second.outcomes("changed") == [("lab-2", "env/rank-exec", "changed")]
     behind = [r["node"] for r in second.json["results"] if r["step"] == "not-as-setup-wishes"]
     assert behind == ["lab-3"]
+    assert (operator.lab.directory / ".ascendboot/current").read_text() == ".ascendboot/lab.yaml\n"
     with operator.fault("lab-2", "no-sshd"):
         third = operator.setup("--nodes", "lab-3", exits=0)
         assert third.outcomes("changed") == [("lab-3", "env/rank-exec", "changed")]
@@ -214,5 +220,7 @@ def test_a_node_is_removed_and_the_job_needs_no_setup(operator: Operator) -> Non
     del document["nodes"]["lab-2"], document["nodes"]["lab-3"]
     one = operator.inventory("one.yaml", document)
     assert len(operator.call("train", "shows.py", inventory=one, exits=0).out.splitlines()) == 4
+    removed = operator.call("train", "shows.py", inventory=operator.lab.inventory, exits=125)
+    assert "lab-[2-3] of the inventory is not set up, or was removed; take " in removed.err
     left = operator.call("remove", "lab-3", "--yes", inventory=one, exits=2)
     assert left.err == 'remove: there is no "lab-3", only lab-1\n'

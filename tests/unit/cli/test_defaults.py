@@ -46,6 +46,13 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(tmp_pat
     assert wrong == (2, "", '$ASCENDBOOT_FORKS: "many" is not a whole number of at least 1')
 
 
+def test_a_file_without_keys_states_nothing(tmp_path: Path) -> None:
+    (tmp_path / "ascendboot").mkdir()
+    (tmp_path / "ascendboot/config.yaml").write_text("# forks: 64\n")
+    (tmp_path / "x.yaml").touch()
+    assert probed(tmp_path, "x.yaml") == (0, f"32 {tmp_path}/x.yaml", "")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

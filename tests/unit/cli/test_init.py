@@ -88,7 +88,7 @@ def test_an_alias_of_ssh_stays_one(tmp_path: Path) -> None:
         ("init 192.0.2.1 --output .", 2, ".: is a folder; name a file with --output"),
         ("init a --cluster-network b --no-query", 2, "--cluster-network: only the nodes know it"),
         ("init 192.0.2.1 --container -x --no-query", 2, "the new inventory: defaults.container:"),
-        ("init a@192.0.2.1 --sudo x --no-query", 2, "the new inventory: defaults.sudo: "),
+        ("init root@192.0.2.1 --sudo x --no-query", 2, 'init: --sudo: "x" is not one of nopasswd'),
         ("init nowhere.invalid --no-query", 2, "nowhere.invalid: left out: its name has no IPv4"),
         ("init 127.0.0.1:1 --output -", 4, "node-1: unreachable: no sshd answers on port 1"),
     ],

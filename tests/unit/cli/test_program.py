@@ -422,6 +422,12 @@ def test_forks_must_be_a_positive_number(forks: str) -> None:
         whole_number("--forks", forks, at_least=1)
 
 
+def test_no_file_of_invoke_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".invoke.yaml").write_text("{")
+    done = ended(MAIN, "--version", env={**os.environ, "HOME": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 _DASHES = "put words of a script or command after --: train main.py -- --steps 100"
 
 
@@ -433,6 +439,13 @@ _DASHES = "put words of a script or command after --: train main.py -- --steps 1
         ("nothing-like-it", "nothing-like-it: no such verb; ascendboot help shows all verbs"),
         ("help trian", "trian: no such verb; did you mean train?"),
         ("help setup extra", "help: extra: one word too many; ascendboot help shows all verbs"),
+        ("help setup --foo", "help: --foo: one word too many; ascendboot help shows all verbs"),
+        ("-- status", "-- status: no verb; put it first, without --"),
+        ("--list-depth 1", "--list-depth: not accepted: it is for --list; add --list, or leave"),
+        ("-D x", "--list-depth, --command-timeout: not a whole number: 'x'; leave the flag out"),
+        ("train --nods lab-1 main.py", "train: --nods: no such flag; did you mean --nodes? Or "),
+        ("copy --foo a /b", "copy: --foo: no such flag; did you mean --forks?"),
+        ("--print-completion-script", "--print-completion-script: has no value; ascendboot help "),
         ("lab", "lab: no such verb; ascendboot help lab shows its verbs"),
         ("-i x setup", "-i: no such flag; put the verb first: ascendboot VERB -i; "),
         ("--list labb", "--list labb: no such group; ascendboot help shows all verbs"),

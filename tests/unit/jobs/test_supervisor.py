@@ -494,6 +494,7 @@ def test_a_part_of_an_id_is_enough_if_no_other_job_has_it(tmp_path: Path) -> Non
         (tmp_path / name / "g1" / PLAN_FILE).touch()
     assert record_folder(tmp_path, "cd34.g1") == tmp_path / name / "g1"
     assert record_folder(tmp_path, "20260102-030406") == tmp_path / name
+    assert record_folder(tmp_path, "cd") == tmp_path / name
     with pytest.raises(UsageError, match=r'^"2026" may be \S+-ab12 or \S+-cd34; write more'):
         record_folder(tmp_path, "2026")
 

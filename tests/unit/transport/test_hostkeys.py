@@ -97,6 +97,10 @@ def test_several_keys_of_one_server_are_all_known() -> None:
     assert placed(hosts, "a") == [(key(1), "f:1"), (key(2, "ssh-rsa"), "f:2")]
 
 
+def test_a_file_below_an_unknown_home_counts_as_missing() -> None:
+    assert KnownHosts([Path("~nobody-has-this-name/.ssh/known_hosts")]).lookup("a") == ()
+
+
 def test_the_projects_file_comes_before_the_operators(tmp_path: Path) -> None:
     own, user = tmp_path / "own", tmp_path / "user"
     own.write_text(line("a", key(1)))
