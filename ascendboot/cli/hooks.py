@@ -44,8 +44,8 @@ def hook(
 ) -> Iterator[Callable[[Mapping[str, object]], None]]:
     """Yield a function that passes events on, in a thread of its own; it never waits.
 
-    `target` is a command line or an http(s) URL, or UsageError. The first problem is passed to
-    `warn`.
+    `target` is a command line or an http(s) URL; UsageError if it is neither. The first problem is
+    passed to `warn`.
     """
     where = event_target(target)
     send = partial(_post, where) if isinstance(where, str) else partial(_run, where)
