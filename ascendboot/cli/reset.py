@@ -16,7 +16,7 @@ from ascendboot.cli.session import Session
 from ascendboot.cli.setup import BREAK_LOCK_HELP, forget, keys_of, left_nodes, locks_of, walk_setup
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import UsageError
+from ascendboot.errors import InterruptedRunError, UsageError
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
@@ -317,5 +317,9 @@ def _agreed(
         )
     for line in lines:
         screen.say(line)
-    if not screen.agrees(question):
+    try:
+        is_agreed = screen.agrees(question)
+    except KeyboardInterrupt as error:
+        raise InterruptedRunError("Stopped: nothing was changed.") from error
+    if not is_agreed:
         raise Exit("nothing was changed", code=1)

@@ -71,6 +71,9 @@ class NodeRecord(Value, kw_only=True):
 
 def _problems(files: Mapping[str, OwnFile], sshd: str, installed: Installed) -> list[str]:
     """`sshd` is empty where none has to run."""
+    own, there = files.get("owner"), installed.files.get("owner")
+    if own and there and own.sha256 != there.sha256:
+        return ["another control folder has set up the cluster since"]  # setup says which
     problems = [
         f"{path} has changed" if path in installed.files else f"{path} is missing"
         for path, file in files.items()
