@@ -187,7 +187,8 @@ class CarefulProgram(Program):
         except ParseError as error:
             raise Exit(self._explained(error), code=UsageError.exit_code) from error
         except ValueError as error:
-            words = f"--list-depth, --command-timeout: not a whole number: {str(error)[40:]}"
+            value = str(error).rpartition(": ")[2]
+            words = f"--list-depth, --command-timeout: not a whole number: {value}"
             raise Exit(f"{words}; leave the flag out", code=UsageError.exit_code) from error
         except Exit as end:
             if end.message and end.code == 1:

@@ -42,9 +42,11 @@ def configured(node: Node) -> Node:
     files: tuple[str, ...] = ()
     if ssh.identity is None or "identity" in ssh.unstated:
         names = {"%d": os.path.dirname(os.path.dirname(file)), "%h": host, "%r": user, "%%": "%"}  # noqa: PTH120
+        stated_files = stated.get("identityfile", ())
+        if any("%u" in name for name in stated_files):
+            names["%u"] = getpass.getuser()  # an error for a user id without a name
         files = tuple(
-            re.sub("%[dhr%]", lambda token: names[token[0]], name.replace("%u", getpass.getuser()))
-            for name in stated.get("identityfile", ())
+            re.sub("%[dhru%]", lambda token: names[token[0]], name) for name in stated_files
         )
     access = replace(
         ssh,

@@ -103,7 +103,9 @@ def test_files_go_to_nodes_and_come_back(operator: Operator) -> None:
     assert (fetched / "data.bin").read_bytes() == (folder / "data.bin").read_bytes()
     assert (fetched / "data.bin").stat().st_mode & 0o777 == 0o640
     assert (fetched / "sub/last").readlink() == Path("data.bin")
+    operator.sh("lab-2", "touch /less; mount --bind /sys/class/net/lo/mtu /less")  # 4096 bytes
     for words, exits, message in [
+        (("/less", "--nodes", "lab-2"), 1, "lab-2: could not fetch /less: tar: less: File shrank "),
         (("/data/big", "back"), 2, "fetch: back/lab-1/big exists; use --force"),
         (("/no/file", "--nodes", "lab-2"), 1, "lab-2: could not fetch /no/file: tar: /no: "),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,18 @@ def test_the_inventory_wins_and_the_file_fills_in(home: Path) -> None:
     before = digest(Call("x.yaml").cluster())
     (home / ".ssh/config").write_text(CONFIG.replace("other", "another"))
     assert digest(Call("x.yaml").cluster()) == before
+
+
+@pytest.mark.parametrize(
+    ("stated", "names", "path"),
+    [("~/.ssh/other", [], "~/.ssh/other"), ("/k/%u", ["ann"], "/k/ann")],
+)
+def test_a_user_id_without_a_name_needs_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch, stated: str, names: list[str], path: str
+) -> None:
+    monkeypatch.setattr(getpass, "getuser", names.pop)  # an IndexError without a name
+    (home / ".ssh/config").write_text(f"Host atlas-1\n  IdentityFile {stated}\n")
+    assert nodes()[0].ssh.files == (path,)
 
 
 def test_a_chain_of_jump_hosts_is_resolved_from_the_node_on(home: Path) -> None:
