@@ -168,6 +168,14 @@ def test_setup_and_check_of_some_nodes(operator: Operator) -> None:
     warned = [r for r in some.json["results"] if r["step"] == "env/rank-exec" and "level" in r]
     assert [r["node"] for r in warned] == ["lab-3"]
 
+    document = operator.document()
+    del document["nodes"]["lab-3"]
+    without = operator.inventory("without.yaml", document)
+    for verb in (("check",), ("setup", "--plan")):
+        told = operator.call(*verb, "--nodes", "lab-2", "--json", inventory=without, exits=0)
+        left = [r["node"] for r in told.json["results"] if r["step"] == "node-left"]
+        assert left == ["lab-3"]
+
     planned = operator.setup("--nodes", "@rack2!lab-3", "--plan", exits=0)
     assert planned.outcomes("would_change") == [("lab-2", "env/rank-exec", "would_change")]
     second = operator.setup("--nodes", "@rack2!lab-3", exits=0)
