@@ -159,8 +159,6 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags) -> None:
         if not flags.plan:
             forget(state, cluster.name, reset=done, gone=away - stays if is_revoked else ())
     whole = report.joined(rekeyed) if rekeyed else report
-    if flags.plan and rekeyed and not rekeyed.exit_code:
-        screen.say(f"Then {others} would get new keys, and no longer accept those of {chosen}")
     if is_revoked and (listed := away - gone):
         words = f"remove {fold(listed)} from {cluster.source}, or setup includes"
         screen.say(f"Next: {words} {'it' if len(listed) == 1 else 'them'} again")
@@ -271,18 +269,18 @@ def _reset(
     refused = _nodes(report(), Outcome.FAILED, Outcome.BLOCKED)
     if interrupted.is_set() or refused or not (is_found or (rekey and walk.skips_lost)):
         return report(), None
-    if is_found and flags.plan:
-        walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
-    elif (is_found and walk.has_work) or (rekey and not flags.plan):
+    if not flags.plan and (rekey or (is_found and walk.has_work)):
         changes = walk.results(Outcome.WOULD_CHANGE) if walk.has_work else []
         lost = (
             f"  {name}  does not answer" for name in sorted(_nodes(report(), Outcome.UNREACHABLE))
         )
         agreed([*(f"  {each.node}  {each.detail}" for each in changes), *lost])
     rekeyed = rekey() if rekey else None
-    if flags.plan or (rekeyed and rekeyed.exit_code) or not is_found:
+    if (rekeyed and rekeyed.exit_code) or not is_found:
         return report(), rekeyed
-    if walk.has_work:
+    if flags.plan:
+        walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
+    elif walk.has_work:
         with guarded():  # not while it asks: there Ctrl-C ends the verb at once
             walk.apply(session.fenced(session.hosts))
     else:

@@ -26,6 +26,7 @@ from ascendboot.setup.results import Progress, Stopped, failed, found
 from ascendboot.setup.steps import Change, NpuNetwork, Satisfied, Step, StepState
 from ascendboot.setup.survey import Connect, Survey, Surveyed, installed_fact
 from ascendboot.setup.sync import CodeSender
+from ascendboot.setup.trust import without_keys
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Sides, Transport, write_files, write_script
@@ -76,6 +77,7 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
         Stopped: something blocks setup, or the operator interrupted; the results have the reason.
     """
     context, sides = _ready_to_change(survey, survey.look(connect))
+    context = without_keys(context) if survey.rekeys else context
     progress = survey.progress
     chosen = progress.chosen(sides)
     planned = progress.for_each(chosen, lambda node: _planned(context, node, sides[node.name]))

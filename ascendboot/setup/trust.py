@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from ascendboot.facts.container import container_exec
@@ -24,6 +24,7 @@ from ascendboot.setup.steps import (
     Step,
 )
 from ascendboot.transport.api import Command
+from ascendboot.value import replace
 
 HOST_CERTIFICATE = "sshd/host_key-cert.pub"
 USER_CERTIFICATE = "trust/cluster_key-cert.pub"
@@ -84,9 +85,28 @@ def cluster_key(context: Context, node: Node) -> Sequence[Step]:
     # If the cluster's sshd runs on the same side, one of its steps closes the folder.
     steps: list[Step] = [Closed()] if context.cluster.serves_from_host(node) else []
     if node in context.cluster.heads and has_logins(context):
-        retired = context.control.known if context.control else ()
-        steps.append(KeyPair(_CLUSTER_KEY, context.cluster.name, retired))
+        steps.append(KeyPair(_CLUSTER_KEY, context.cluster.name, _known(context)))
     return steps
+
+
+def _cluster_key(context: Context, head: Node) -> str | None:
+    """The key with which this node logs in; None before it has one that is not replaced."""
+    key = context.facts.installed[head.name].cluster_key
+    return None if key and f"key:{fingerprint(key)}" in _known(context) else key
+
+
+def _known(context: Context) -> Collection[str]:
+    """Former keys of this control folder."""
+    return context.control.known if context.control else ()
+
+
+def without_keys(context: Context) -> Context:
+    """For a plan that replaces all keys: those that are there are former ones."""
+    key = context.facts.installed[context.cluster.primary_name].cluster_key
+    control = context.control
+    if control and key:
+        control = replace(control, known=control.known | {f"key:{fingerprint(key)}"})
+    return replace(context, authority=None, control=control)
 
 
 def admission(context: Context, node: Node) -> Sequence[Step]:
@@ -95,7 +115,7 @@ def admission(context: Context, node: Node) -> Sequence[Step]:
     if not has_logins(context):
         return []
     if cluster.trust == "pinned":
-        key = context.facts.installed[cluster.primary_name].cluster_key
+        key = _cluster_key(context, cluster.primary)
         is_left = HOST_CERTIFICATE in there.files
         return [_admitted(context, key), *([Absent(HOST_CERTIFICATE)] if is_left else [])]
     names, load = (node.cluster_address, node.name), _daemon(context, node).start(there)
@@ -135,7 +155,7 @@ def _of_head(context: Context, head: Node) -> list[Step]:
     changed = context.only or facts.nodes
     hosts = [(n.cluster_address, key) for n, key in keys if key or n.name in changed]
     if certified:
-        key = facts.installed[head.name].cluster_key
+        key = _cluster_key(context, head)
         public = FileContent(_PUBLIC_KEY, f"{key}\n") if key else None
         steps.append(public or Later(_PUBLIC_KEY, "the cluster's key is made"))
         address = ipaddress.ip_network(head.cluster_address)
@@ -194,9 +214,10 @@ def _certificate(
 def _signing(context: Context) -> str:
     """What must happen before certificates are signed."""
     sides = (*context.facts.installed.values(), *context.facts.sshd_sides.values())
-    if any(installed.certificates for installed in sides):
+    signers = {each.claims.ca for side in sides for each in side.certificates.values()}
+    if signers and signers.isdisjoint(_known(context)):
         return "a new CA signs everything again; this control machine lacks the present CA's keys"
-    return "the cluster's CA is made"
+    return "a new CA signs everything again" if signers else "the cluster's CA is made"
 
 
 def _principal(context: Context) -> str:

@@ -124,7 +124,8 @@ class SimulatedNode:
                 pass
             case "make sshd/host_key" | "make trust/cluster_key":
                 path = command.purpose.removeprefix("make ")
-                self.keys[path] = public_key(f"{path} of {self.number}" + "again" * self.wiped)
+                times = self.wiped + (path in self.keys)
+                self.keys[path] = public_key(f"{path} of {self.number}" + "again" * times)
             case "start the cluster's sshd":
                 config = self.transport.files[f"{BASE}/sshd/sshd_config"].content
                 host_key = self.keys["sshd/host_key"].encode()
@@ -199,6 +200,7 @@ class Simulation:
     former: Mapping[str, Node] = field(default_factory=dict)
     control: Control | None = None
     take_over: bool = False
+    rekeys: bool = False
     record: Any = None
     """What setup recorded of the nodes, as JSON."""
 
@@ -261,6 +263,7 @@ class Simulation:
             former=self.former,
             control=self.control,
             take_over=self.take_over,
+            rekeys=self.rekeys,
         )
         with suppress(Stopped):
             walk(survey)

@@ -246,6 +246,22 @@ def control(name: str, *known: str) -> Control:
     )
 
 
+@pytest.mark.parametrize(("trust", "count"), [("ca", 10), ("pinned", 3)])
+def test_a_plan_that_replaces_the_keys_has_a_row_for_every_change(trust: Trust, count: int) -> None:
+    cluster = Simulation.of(2, trust=trust)
+    keys = control("first").id, files.fingerprint(authority().host)
+    cluster.control = first = control("first", *keys)
+    cluster.walk()
+    cluster.rekeys = True
+    plan = changed(cluster.walk(planning=True), Outcome.WOULD_CHANGE)
+    former = f"key:{files.fingerprint(cluster.nodes[0].keys['trust/cluster_key'])}"
+    cluster.control = replace(first, known=first.known | {former})
+    cluster.authority = authority("second")
+    assert changed(cluster.walk()) == plan
+    assert len(plan) == count
+    assert not changed(cluster.walk())
+
+
 @pytest.mark.parametrize("trust", ["ca", "pinned"])
 def test_hostile_7_another_control_folder_changes_nothing_unless_it_takes_over(
     trust: Trust,
