@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _end(*_: object) -> None:
-    os.write(2, b"Stopped: interrupted; nothing was written\n")
+    os.write(2, b"Stopped: interrupted; nothing was written.\n")
     os._exit(130)
 
 

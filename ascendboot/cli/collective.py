@@ -17,7 +17,7 @@ from ascendboot.checks.collective.hccl_test import HcclPlan, HcclTest
 from ascendboot.checks.collective.run import Preflight, Runner, meet, program_plan
 from ascendboot.checks.finding import error as error_of
 from ascendboot.checks.finding import grouped, in_order
-from ascendboot.cli.common import on_interrupt, promises
+from ascendboot.cli.common import stopped_in_steps
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, setup_record_of, work_side
 from ascendboot.errors import AscendbootError, LaunchError, NodeError, UnreachableError
@@ -297,7 +297,7 @@ class Ranks(Value):
                 yield
             (folder / PLAN_FILE).unlink()
 
-        with on_interrupt(interrupts.press, self.session.screen, *promises(what)):
+        with stopped_in_steps(interrupts.press, self.session.screen, what):
             yield Runner(
                 transports=self.transports,
                 folder=folder,

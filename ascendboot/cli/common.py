@@ -8,7 +8,7 @@ import re
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ from invoke.exceptions import Exit
 from ascendboot.console.screen import Screen
 from ascendboot.errors import InterruptedRunError, OutputError, UsageError
 from ascendboot.model.names import parse_span
+from ascendboot.model.report import KEPT, NOTHING_WRITTEN
 from ascendboot.value import Value
 
 W = TypeVar("W", bound=str)
@@ -56,7 +57,8 @@ def end_at_ctrl_c() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return  # it is ignored, as for a background job of a shell
-    signal.signal(signal.SIGINT, partial(_end, INTERRUPTED))
+    words = b"Stopped: interrupted; nothing was written.\n"
+    signal.signal(signal.SIGINT, partial(_end, INTERRUPTED, words))
     # Python removes its handlers at exit and would then end by the signal.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
@@ -64,7 +66,7 @@ def end_at_ctrl_c() -> None:
 def end_at_ctrl_c_with(code: int) -> None:
     """Make Ctrl-C exit with `code`, after the verb has ended with it."""
     if _is_ours():
-        signal.signal(signal.SIGINT, partial(_end, code))
+        signal.signal(signal.SIGINT, partial(_end, code, b""))
 
 
 @contextmanager
@@ -81,22 +83,28 @@ def ctrl_c_raised() -> Iterator[None]:
 
 
 @contextmanager
-def before_start() -> Iterator[None]:
-    """Say at Ctrl-C that no job was started."""
+def ctrl_c_says(words: str) -> Iterator[None]:
+    """Say at a Ctrl-C that ends the block what holds then."""
     try:
         yield
     except KeyboardInterrupt as error:
-        words = "Stopped: interrupted before the job was started; nothing was written."
-        raise InterruptedRunError(words) from error
+        raise InterruptedRunError(f"Stopped: {words}.") from error
+
+
+before_start = partial(ctrl_c_says, "interrupted before the job was started; nothing was written")
+
+
+def ctrl_c_keeps(*, planning: bool) -> AbstractContextManager[None]:
+    """Say at a Ctrl-C that ends setup, reset or a plan of them what holds then."""
+    return ctrl_c_says(f"interrupted; {NOTHING_WRITTEN if planning else KEPT}")
 
 
 def _is_ours() -> bool:
     return getattr(signal.getsignal(signal.SIGINT), "func", None) is _end
 
 
-def _end(code: int, _signal: int, _frame: FrameType | None) -> None:
-    if code == INTERRUPTED:
-        os.write(2, b"interrupted\n")
+def _end(code: int, words: bytes, _signal: int, _frame: FrameType | None) -> None:
+    os.write(2, words)
     os._exit(code)
 
 
@@ -170,14 +178,6 @@ def event_target(text: str) -> str | list[str]:
     return argv
 
 
-def promises(what: str) -> tuple[str, str]:
-    """Return the messages for the first and second Ctrl-C while a job or preflight runs."""
-    return (
-        f"stopping the {what} on all nodes; press Ctrl-C again to kill it",
-        f"killing the {what} on all nodes; press Ctrl-C again to leave it as it is",
-    )
-
-
 @contextmanager
 def on_interrupt(press: Callable[[], None], screen: Screen, *promises: str) -> Iterator[None]:
     """Call `press` at each Ctrl-C and print the next of `promises`; one more Ctrl-C aborts."""
@@ -195,3 +195,13 @@ def on_interrupt(press: Callable[[], None], screen: Screen, *promises: str) -> I
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def stopped_in_steps(press: Callable[[], None], screen: Screen, what: str) -> Iterator[None]:
+    """While a job or preflight runs: stop it at Ctrl-C, then kill it, then leave it as it is."""
+    stop = f"stopping the {what} on all nodes; press Ctrl-C again to kill it"
+    kill = f"killing the {what} on all nodes; press Ctrl-C again to leave it as it is"
+    left = f"the {what} is left as it is; status shows it, stop ends it"
+    with ctrl_c_says(left), on_interrupt(press, screen, stop, kill):
+        yield

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from invoke.exceptions import Exit
 
-from ascendboot.cli.common import on_interrupt
+from ascendboot.cli.common import ctrl_c_keeps, on_interrupt
 from ascendboot.cli.session import Session
 from ascendboot.cli.setup import BREAK_LOCK_HELP, forget, keys_of, left_nodes, locks_of, walk_setup
-from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.cli.verbs import UNCHANGED, Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import InterruptedRunError, UsageError
 from ascendboot.model.cluster import Cluster, Node
@@ -32,12 +32,13 @@ _HELP = {
 
 
 @cluster_verb(
+    stopped=UNCHANGED,
     help={
         "node": "Reset only these nodes, as atlas-[1-4] or @group, also removed ones",
         "forget": "With --node: do not connect to them, only replace the keys of the others",
         "npu-network": "Also set the network of the NPUs as it was before setup",
         **_HELP,
-    }
+    },
 )
 def reset(
     call: Call,
@@ -74,6 +75,7 @@ def reset(
 
 @cluster_verb(
     positional=["node"],
+    stopped=UNCHANGED,
     help={
         "node": "The nodes, as atlas-[3-4] or @group, in the inventory or removed from it",
         "forget": "Do not connect to the nodes, only replace the keys of the others",
@@ -143,7 +145,8 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags) -> None:
     )
     rekey = partial(_rekeyed, opened, rest, path, flags) if rest else None
     report, rekeyed = Report(run_id=run.run_id, cluster=cluster.name, results=()), None
-    with nullcontext() if flags.plan else state.locked(cluster.name, run.run_id):
+    locked = state.locked(cluster.name, run.run_id)
+    with nullcontext() if flags.plan else locked, ctrl_c_keeps(planning=flags.plan):
         if flags.forgets and rekey:
             rekeyed = rekey()
         else:
@@ -155,38 +158,42 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags) -> None:
         bad = _nodes(report, Outcome.FAILED, Outcome.UNREACHABLE)
         done = {each.node for each in report.results if each.phase == "reset"} - bad
         stays = set() if flags.forgets else away - done
-        is_revoked = rekeyed is not None and not (flags.plan or rekeyed.exit_code)
+        revokes = rekeyed is not None and not rekeyed.exit_code
+        is_revoked = revokes and not flags.plan
         if not flags.plan:
             forget(state, cluster.name, reset=done, gone=away - stays if is_revoked else ())
-    whole = report.joined(rekeyed) if rekeyed else report
-    if is_revoked and (listed := away - gone):
-        words = f"remove {fold(listed)} from {cluster.source}, or setup includes"
-        screen.say(f"Next: {words} {'it' if len(listed) == 1 else 'them'} again")
-    if node and whole.exit_code and not whole.interrupted:
-        command = "remove" if removes else "reset --node"
-        to_do = stays if is_revoked else {each.name for each in target.nodes}
-        screen.error(_unfinished(whole, command, to_do, others if is_revoked else ""))
-    run.write_json("report.json", whole.to_json())
-    screen.summary(whole, run.shown, planned=flags.plan)
-    call.end(whole.exit_code, whole.to_json())
+        whole = report.joined(rekeyed) if rekeyed else report
+        if is_revoked and (listed := away - gone):
+            words = f"remove {fold(listed)} from {cluster.source}, or setup includes"
+            screen.say(f"Next: {words} {'it' if len(listed) == 1 else 'them'} again")
+        if node and whole.exit_code and not whole.interrupted:
+            command = "remove" if removes else "reset --node"
+            to_do = stays if revokes else {each.name for each in target.nodes}
+            screen.error(_unfinished(whole, command, to_do, others if revokes else "", flags))
+        run.write_json("report.json", whole.to_json())
+        screen.summary(whole, run.shown, planned=flags.plan)
+        call.end(whole.exit_code, whole.to_json())
 
 
 def _nodes(report: Report, *outcomes: Outcome) -> set[str]:
     return {each.node for each in report.results if each.outcome in outcomes}
 
 
-def _unfinished(report: Report, command: str, nodes: Collection[str], revoked_on: str) -> str:
-    """What to do about the nodes that a command was called for, and did not reset."""
-    again = f"{command} {fold(nodes)}"
-    done = "nothing was removed"
+def _unfinished(
+    report: Report, command: str, nodes: Collection[str], revoked_on: str, flags: _Flags
+) -> str:
+    """What to do about the nodes that a command was called for, and did not or would not reset."""
+    done = f"nothing {'would be' if flags.plan else 'was'} removed"
     if revoked_on:
-        done = f"keys from there are no longer valid on {revoked_on}"
-    then = f"put the above right, then: {again}"
-    if lost := _nodes(report, Outcome.UNREACHABLE):
-        then = f"when {fold(lost)} is back: {again}"
-        if gone := fold(lost & {*nodes}):
-            then += f"; if {gone} is gone for good: remove {gone} --forget"
-    return f"{fold(nodes)}: not reset; {done}; {then}"
+        seem = "would no longer be" if flags.plan else "are no longer"
+        done = f"keys from there {seem} valid on {revoked_on}"
+    lost = _nodes(report, Outcome.UNREACHABLE)
+    is_only_lost = lost and not _nodes(report, Outcome.FAILED, Outcome.BLOCKED)
+    first = f"when {fold(lost)} is back" if is_only_lost else "put the above right, then"
+    then = f"{first}: {command} {fold(nodes)}"
+    if gone := fold(lost & {*nodes}):
+        then += f"; if {gone} is gone for good: remove {gone} --forget"
+    return f"{fold(nodes)}: {'would not be' if flags.plan else 'not'} reset; {done}; {then}"
 
 
 def _without(cluster: Cluster, away: Collection[str], known: Collection[str]) -> Cluster:

@@ -13,9 +13,9 @@ from pathlib import Path
 from ascendboot.checks.collective.hccl_test import HcclPlan
 from ascendboot.cli.advice import advice_on
 from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes, run_check
-from ascendboot.cli.common import on_interrupt
+from ascendboot.cli.common import ctrl_c_keeps, on_interrupt
 from ascendboot.cli.session import Session, code_sender
-from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.cli.verbs import UNCHANGED, Call, cluster_verb
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
@@ -43,6 +43,7 @@ _REPORTING = "reporting the results so far; press Ctrl-C again to abort"
 
 @cluster_verb(
     bare="inventory",
+    stopped=UNCHANGED,
     help={
         "plan": "Show what would change, one line per change; write nothing on the nodes",
         "diff": "Also show the lines of files that change",
@@ -93,6 +94,7 @@ def setup(
 
 @cluster_verb(
     bare="inventory",
+    stopped=UNCHANGED,
     help={
         "plan": "Show what would change, and who set up the nodes; write nothing on them",
         "break-lock": BREAK_LOCK_HELP,
@@ -129,19 +131,21 @@ def _set_up(
 ) -> None:
     screen, cluster = call.screen, call.cluster(with_own_table=True)
     verb = "plan" if planning else "setup"
-    with call.session(verb, cluster, reads=planning, accept_new=accept_new) as session:
-        only = _only(cluster, nodes)
-        report = walk_setup(session, planning=planning, inventory=call.path, only=only, **options)
-    document = report.to_json() | {"accepted_host_keys": session.accepted}
-    session.run.write_json("report.json", document)
-    screen.summary(report, session.run.shown, planned=planning)
-    changes = report.count(Outcome.WOULD_CHANGE)
-    code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
-    call.end(code, document | {"folder": str(session.run.folder)})
+    only = _only(cluster, nodes)
+    session = call.session(verb, cluster, reads=planning, accept_new=accept_new)
+    with session as opened, ctrl_c_keeps(planning=planning):
+        report = walk_setup(opened, planning=planning, inventory=call.path, only=only, **options)
+        document = report.to_json() | {"accepted_host_keys": opened.accepted}
+        opened.run.write_json("report.json", document)
+        screen.summary(report, opened.run.shown, planned=planning)
+        changes = report.count(Outcome.WOULD_CHANGE)
+        code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
+        call.end(code, document | {"folder": str(opened.run.folder)})
 
 
 @cluster_verb(
     bare="inventory",
+    stopped=UNCHANGED,
     groups={"HCCL Test": ("hccl-test", "operation", "sizes", "floor", "devices")},
     help={
         "collective": "Also start one rank per device, and check that all ranks can communicate",

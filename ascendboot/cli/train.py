@@ -598,7 +598,7 @@ class _Start(Value):
         ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
         screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
         screen.say(plan.script_words)
-        with common.on_interrupt(self.interrupts.press, screen, *common.promises("job")):
+        with common.stopped_in_steps(self.interrupts.press, screen, "job"):
             try:
                 report = self.follow(plan, ready.clocks, folder, Progress())
                 has_failed = report.state in (JobState.FAILED, JobState.HUNG)
@@ -681,7 +681,7 @@ class _Start(Value):
             ready=self.ready,
             follow=self.follow,
         )
-        with common.on_interrupt(self.interrupts.press, screen, *common.promises("job")):
+        with common.stopped_in_steps(self.interrupts.press, screen, "job"):
             done = run_generations(generations, limits, self.interrupts, self.order.outputs)
         screen.say(done.end.words, "green" if done.end.exit_code == 0 else "red")
         document = {} if done.report is None else done.report.to_json()

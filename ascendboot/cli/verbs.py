@@ -34,6 +34,8 @@ FORKS: Final = "32"
 """A string: with an `int`, Invoke would refuse other values with a traceback."""
 STOPPED: Final = "Stopped: nothing was written on the nodes; a running job goes on."
 """After Ctrl-C, of verbs that look at jobs."""
+UNCHANGED: Final = "Stopped: interrupted; nothing was written on the nodes."
+"""The same of those that change nodes, before they begin to."""
 ANSWER_HELP: Final = "Print the result as JSON on standard output"
 _SHARED: Final[Mapping[str, tuple[object, str]]] = {
     "inventory": (
@@ -200,7 +202,7 @@ def verb(
     bare: str | None = None,
     groups: Mapping[str, Sequence[str]] | None = None,
     unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
-    stopped: str = "interrupted",
+    stopped: str = "Stopped: interrupted.",
     **options: Any,  # noqa: ANN401 - Invoke's
 ) -> Callable[[Callable[..., None]], Task[Any]]:
     """Turn a function into a verb; `options` are those of Invoke's `task` decorator.

@@ -28,6 +28,8 @@ _STOPPED = {
     Outcome.FAILED: "a step failed",
     Outcome.BLOCKED: "blocked by the above",
 }
+NOTHING_WRITTEN = "nothing was written on the nodes"
+KEPT = "what was changed stays, and the next run goes on from there"
 _READING, _PROOF = {"reach", "ask", "judge"}, {"prove", "network"}
 """Phases that write nothing, and those after which nothing is left to do."""
 
@@ -121,11 +123,11 @@ class Report(Value, kw_only=True):
     def stopped(self) -> str:
         """Why the run ended early and whether it wrote something; empty where it did not."""
         bad = [r for r in self.results if r.outcome in _EXIT_CODES and r.phase not in _PROOF]
-        first = min((r.outcome for r in bad), key=[*_STOPPED].index, default=None)
-        why = "interrupted" if self.interrupted else _STOPPED[first] if first else ""
+        outcomes = {r.outcome for r in bad}
+        seen = ", ".join(words for outcome, words in _STOPPED.items() if outcome in outcomes)
+        why = "interrupted" if self.interrupted else seen
         is_changed = self.count(Outcome.CHANGED) or any(r.phase not in _READING for r in bad)
-        kept = "what was changed stays, and the next run goes on from there"
-        return f"{why}; {kept if is_changed else 'nothing was written on the nodes'}" if why else ""
+        return f"{why}; {KEPT if is_changed else NOTHING_WRITTEN}" if why else ""
 
     @property
     def problems(self) -> int:

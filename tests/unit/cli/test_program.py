@@ -313,15 +313,28 @@ def test_ctrl_c_at_any_time_ends_with_130_or_the_code_of_the_verb(
     done = ended(program, cwd=tmp_path, env=without_inventory(), timeout=300)
     assert done.returncode == code
     if code == 130:
-        assert done.stderr.endswith(("interrupted\n", "a running job goes on.\n"))
+        assert done.stderr.endswith(("nothing was written.\n", "a running job goes on.\n"))
     else:
         assert done.stderr.startswith("no inventory is named: ")
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("verb", ["setup", "adopt", "check", "reset", "remove a1"])
+def test_ctrl_c_before_a_node_was_reached_says_that_nothing_was_written(
+    verb: str, tmp_path: Path
+) -> None:
+    (tmp_path / "one.yaml").write_text("cluster: x\nnodes: {a1: {address: 127.0.0.1, port: 1}}\n")
+    window = "import ascendboot.cli.verbs as e; around(e, 'load', True, False)"
+    words = [*verb.split(), "--inventory", "one.yaml"]
+    program = _PRESSED.replace("{window}", window).replace('"status"', f"*{words}")
+    done = ended(program, cwd=tmp_path, timeout=300)
+    said = "Stopped: interrupted; nothing was written on the nodes.\n"
+    assert (done.returncode, done.stderr) == (130, said)
+
+
 def test_item_23_ctrl_c_while_the_program_is_imported_ends_with_130() -> None:
     done = ended(f"{_PRESSES}\n{_ENTRY}")
-    assert (done.returncode, done.stderr) == (130, "Stopped: interrupted; nothing was written\n")
+    assert (done.returncode, done.stderr) == (130, "Stopped: interrupted; nothing was written.\n")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ KEPT = "what was changed stays, and the next run goes on from there"
         ([("judge", Outcome.BLOCKED)], f"blocked by the above; {NOTHING}"),
         (
             [("reach", Outcome.UNREACHABLE), ("judge", Outcome.BLOCKED)],
-            f"a node is unreachable; {NOTHING}",
+            f"a node is unreachable, blocked by the above; {NOTHING}",
         ),
         ([("sshd", Outcome.CHANGED), ("sshd", Outcome.FAILED)], f"a step failed; {KEPT}"),
         ([("sshd", Outcome.FAILED)], f"a step failed; {KEPT}"),
