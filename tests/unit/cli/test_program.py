@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -330,6 +331,23 @@ def test_ctrl_c_before_a_node_was_reached_says_that_nothing_was_written(
     done = ended(program, cwd=tmp_path, timeout=300)
     said = "Stopped: interrupted; nothing was written on the nodes.\n"
     assert (done.returncode, done.stderr) == (130, said)
+
+
+def test_ctrl_c_at_a_question_says_that_nothing_was_changed(tmp_path: Path) -> None:
+    nodes = "{a1: {address: 127.0.0.1, port: 1}, a2: {address: 127.0.0.2, port: 1}}"
+    (tmp_path / "two.yaml").write_text(f"cluster: x\nnodes: {nodes}\n")
+    window = "from ascendboot.console.screen import Screen; around(Screen, 'say', False, True)"
+    words = ["remove", "a2", "--forget", "--inventory", "two.yaml"]
+    program = _PRESSED.replace("{window}", window).replace('"status"', f"*{words}")
+    ours, terminal = pty.openpty()
+    done = ended(program, cwd=tmp_path, stdin=terminal, timeout=300)
+    os.close(ours)
+    asked = "Forget a2 without removing anything there, and give a1 new keys? [y/N]\n"
+    assert (done.returncode, done.stdout, done.stderr) == (
+        130,
+        asked,
+        "Stopped: nothing was changed.\n",
+    )
 
 
 def test_item_23_ctrl_c_while_the_program_is_imported_ends_with_130() -> None:

@@ -446,6 +446,7 @@ def test_the_verb_writes_a_run_of_check_and_overwrites_only_reports(
         report(Context(), output="notes.html", **flags)
     assert refused.value.code == 2
     assert other.read_text() == "mine"
+    report(Context(), output="page.html", inventory="lab.yaml", run="00ab")  # a short id
     for _ in range(2):  # the second time it overwrites its own bundle
         report(Context(), bundle=True, **flags)
     with tarfile.open(tmp_path / f"ascendboot-report-{run.name}.tar.gz") as archive:

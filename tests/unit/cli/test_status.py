@@ -13,12 +13,13 @@ from pathlib import Path
 from threading import Event
 from time import sleep
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ascendboot.cli import status
 from ascendboot.cli.known_jobs import REPEATED, Figures, FoundJob, KnownJob, next_generation
-from ascendboot.cli.status import how_it_ended, live_view, node_rows, rank_rows
+from ascendboot.cli.status import _job_rows, how_it_ended, live_view, node_rows, rank_rows
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.probe import JobProbe, RankLoad
 from ascendboot.jobs.status import JobStatus, NodeStatus
@@ -96,6 +97,20 @@ def test_a_finished_job_shows_its_last_lines_on_request() -> None:
     over = NodeStatus(node="a", ranks=(0, 1), last_lines={0: "bye", 1: ""})
     assert rank_rows([over], every=False) == []
     assert rank_rows([over], every=True) == ["a:0 | bye", "a:1 |"]
+
+
+def test_jobs_stand_in_columns_beside_supervised_and_damaged_ones() -> None:
+    each = {"script": "/w/main.py", "started": "2026-01-02T03:04:05Z"}
+    lab = {"job_id": "train-ab12", "nodes": ["lab-1", "lab-2"]}
+    rows: list[dict[str, Any]] = [
+        {**each, **lab, "state": "running", "exit_code": None},
+        {**each, "job_id": "train-ab12.2", "state": "failed", "exit_code": 137, "nodes": ["b"]},
+        {"job_id": "train-ff00", "state": "damaged", "exit_code": None, "nodes": (), "problem": ""},
+    ]
+    one, two, three = _job_rows(rows)
+    assert re.fullmatch(r"train-ab12    running      .{7,11} ago +lab-\[1-2\]  main.py", one)
+    assert re.fullmatch(r"train-ab12.2  failed \(137\) .{7,11} ago +b          main.py", two)
+    assert three == "train-ff00    damaged      "
 
 
 def use(percent: int | None, celsius: int = 50) -> NpuUse:
