@@ -229,7 +229,7 @@ def test_each_fault_of_a_node_ends_as_it_should(operator: Operator) -> None:
         ("fault", "lab-3"),
     ]
     causes = [e["words"] for e in seen if e["event"] == "cause"]
-    assert causes[0] == "npu-fault on lab-3 (80C98000): device 0 is Alarm"
+    assert causes[0] == "lab-3: npu-fault (80C98000): device 0 is Alarm"
     assert operator.job_processes() == {}
 
 
