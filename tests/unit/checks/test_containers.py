@@ -50,9 +50,8 @@ def test_a_running_container_on_the_host_network_has_no_finding() -> None:
             f"engine-refused: docker refused: {DENIED}. Let this user use docker (group docker)…",
         ),
         (
-            Answered(Engines(refused={DOCKER: DENIED, "/usr/bin/podman": "cannot clone"})),
-            f"engine-refused: docker refused: {DENIED}; podman refused: cannot clone. "
-            "Let this user use docker (group docker), or log in as root; or …: podman ps -a.",
+            Answered(Engines(refused={DOCKER: DENIED, "/usr/bin/podman": "no"})),
+            f"…: docker refused: {DENIED}; podman refused: no. Let … as root; or …: podman ps -a.",
         ),
         (
             Answered(Engines(names=("other", "third"))),
