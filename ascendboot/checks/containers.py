@@ -74,10 +74,11 @@ def obstacles(node: Node, answer: Answer[Engines]) -> Findings:
     elif engines.container is not None:
         yield from _unusable(node, name, engines.container)
     elif engines.refused:
-        for engine, words in engines.refused.items():
-            remedy = _sentence(ContainerExec(engine, name).remedy(words))
-            text = f"{PurePosixPath(engine).name} refused: {words}"
-            yield error("engine-refused", (node.name,), text, remedy)
+        refused = engines.refused.items()
+        text = "; ".join(f"{PurePosixPath(path).name} refused: {words}" for path, words in refused)
+        remedies = dict.fromkeys(ContainerExec(path, name).remedy(words) for path, words in refused)
+        remedy = _sentence("; or ".join(remedies))
+        yield error("engine-refused", (node.name,), text, remedy)
     else:
         more = len(engines.names) - _MOST_NAMED
         named = ", ".join(engines.names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

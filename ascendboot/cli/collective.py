@@ -94,8 +94,7 @@ def run_check(session: Session, phase: str, check: Callable[[Ranks], Results]) -
         interrupted = False
     finally:
         screen.rest()
-    if results:
-        screen.phase(title, results)
+    screen.phase(title, results)
     return results, interrupted
 
 

@@ -325,8 +325,12 @@ def put_back(part: Path, places: Mapping[str, Path]) -> Iterator[None]:
 
 
 def _check_path(what: str, path: str) -> None:
-    if not path.startswith("/") or PurePosixPath(path).name in ("", ".."):
+    if not path.startswith("/"):
         raise UsageError(f'{what}: "{path}" is not an absolute path of a file or folder')
+    if PurePosixPath(path).name == "":
+        raise UsageError(f'{what}: "{path}" is the whole disk: state a file or folder in it')
+    if PurePosixPath(path).name == "..":
+        raise UsageError(f'{what}: "{path}" ends with ..: state the name of the folder')
 
 
 def _end(

@@ -120,6 +120,10 @@ def events(call: Call, *, job: str = "", follow: bool = False) -> None:
         new, place = store.events_from(place)
         for event in new:
             line = json.dumps(event) if call.json else event_line(event)
+            if not call.json:  # what does not fit continues below the name of the event
+                at, number, words = line.split(" ", 2)
+                begin = f"{at} {number} "
+                line = begin + "\n".join(call.screen.fitted(words, len(begin)))
             try:
                 write(f"{line}\n".encode(errors="backslashreplace"))
             except BrokenPipeError:  # the reader has exited (`| head -1`)

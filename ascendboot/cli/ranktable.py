@@ -295,7 +295,7 @@ def _deliver(
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    if path.exists() and not force:
+    if path.exists() and not (force or path.is_dir()):
         if path.is_file() and path.read_bytes() == text.encode():
             return
         words = "it exists with other contents; choose another name, or use --force"

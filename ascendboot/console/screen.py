@@ -122,9 +122,10 @@ class Screen(streams.Writer):
             self.say(text, style)
 
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
-        """Print a phase: its title, then one line per distinct outcome, exceptions first."""
+        """Print a phase with results: its title, then a line per distinct outcome, worst first."""
         self.rest()
-        self.line((title, "bold"))
+        if results:
+            self.line((title, "bold"))
         rows = folded(results, with_diffs=self.shows_diffs)
         names = (len(nodes) for nodes, _ in rows if len(nodes) <= _WIDEST)
         self._names = width = max((self._names, *names))

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -279,16 +279,19 @@ def write_atomically(
     path: Path, content: bytes, *, synced: bool = False, mode: int = 0o600
 ) -> None:
     """Replace a file in one step; `synced`: it survives a loss of power."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with _named(path):
+        with suppress(FileExistsError):  # where it is no folder, the next line fails
+            path.parent.mkdir(parents=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with _named(path), os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, mode)
-            file.write(content)
-            if synced:
-                file.flush()
-                os.fsync(file.fileno())
-        Path(beside).replace(path)
+        with _named(path):
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(handle, mode)
+                file.write(content)
+                if synced:
+                    file.flush()
+                    os.fsync(file.fileno())
+            Path(beside).replace(path)
     except BaseException:  # Ctrl-C must leave no temporary file either
         Path(beside).unlink(missing_ok=True)
         raise
@@ -318,9 +321,8 @@ def held(path: Path, holder: str) -> Iterator[str | None]:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Add the file name to an OSError, which lacks it when a disk is full."""
+    """Let an OSError name this file, not a temporary one; it names none when a disk is full."""
     try:
         yield
     except OSError as error:
-        error.filename = str(path)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error

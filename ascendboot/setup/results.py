@@ -110,8 +110,6 @@ class Progress(Struct):
                 or r.step == "node-left"  # it is about the cluster
                 or (self.shows_others and (r.outcome in _BAD or r.step in _OF_OTHERS))
             ]
-            if not results:
-                return
         if secrets:
             results = [
                 replace(r, detail=masked(r.detail, secrets), diff=masked(r.diff, secrets))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ascendboot.errors import AscendbootError, UsageError
-from ascendboot.model.names import fold
+from ascendboot.model.names import counted, fold
 from ascendboot.supervise import policy
 from ascendboot.supervise.memory import (
     ACTIVE,
@@ -105,7 +105,8 @@ class Core(Memory, eq=False):
         self._now(at)
         if self.state is not State.IDLE:
             return ()
-        self._enter(State.PREFLIGHT, f"{len(self._healthy())} of {len(self.order)} nodes pass")
+        total = counted(len(self.order), "node")
+        self._enter(State.PREFLIGHT, f"{len(self._healthy())} of {total} passed")
         return self._plan()
 
     def resume(self, at: float, *, alive: bool) -> tuple[Action, ...]:
@@ -232,8 +233,8 @@ class Core(Memory, eq=False):
         for node, now in [(node, self._known(node)) for node in nodes]:
             self._set(node, replace(now, status=status, until=None, reason=reason))
         if self.state in ACTIVE and (used := [node for node in nodes if node in self.members]):
-            words = f"{fold(used)} {'was' if len(used) == 1 else 'were'} quarantined: {reason}"
-            return self._stop(self._by_operator(words, used[0]))
+            words = f"{fold(used)}: quarantined: {reason}"
+            return self._stop(self._by_operator(words, "" if used[1:] else used[0]))
         return self._reconsider()
 
     def release(self, at: float, *nodes: str) -> tuple[Action, ...]:
@@ -252,7 +253,7 @@ class Core(Memory, eq=False):
             why = policy.why_not_legal(self.shape, count, self.devices, least)
             raise UsageError(f"resize {count}: {why}")
         self.size = count
-        self._event("resize", f"at most {count} nodes")
+        self._event("resize", f"at most {counted(count, 'node')}")
         return self._reconsider()
 
     def interrupt(self, at: float) -> tuple[Action, ...]:
@@ -351,8 +352,8 @@ class Core(Memory, eq=False):
         found = policy.common_nodes(self.recent, among, self.limits.common_s)
         if found:
             self.common_at = fault.at
-            others = ", ".join(sorted(found - {node}))
-            self._event("common-cause", f"{fault.shown}: also on {others}", node)
+            words = f"{fault.shown}: also on {fold(found - {node})}"
+            self._event("common-cause", words, node)
         for name in sorted(found):  # takes back what it did; a node that is down stays absent
             is_down = self.nodes[name].status == "absent"
             if is_down and name not in self.excused:
@@ -411,13 +412,13 @@ class Core(Memory, eq=False):
         elif is_common and self.common_restarts > 1:
             why = f"{cause.shown}: a common cause twice; check switches, storage and settings"
         elif self.no_progress >= limits.no_progress_limit:
-            why = (
-                f"no newer checkpoint in {self.no_progress} generations; last cause: {cause.shown}"
-            )
+            count = counted(self.no_progress, "generation")
+            why = f"no newer checkpoint in {count}; last cause: {cause.shown}"
         if why:
             return self._finish(State.NEEDS_OPERATOR, CODE_NEEDS_OPERATOR, why)
         if self.restarts >= limits.max_restarts:
-            why = f"restarted {self.restarts} times, max_restarts is {limits.max_restarts}; "
+            times = counted(self.restarts, "time")
+            why = f"restarted {times}, max_restarts is {limits.max_restarts}; "
             return self._finish(State.GAVE_UP, CODE_GAVE_UP, f"{why}last cause: {cause.shown}")
         self.restarts += 1
         is_exit = cause.kind is FaultKind.RANK_EXIT and not has_evidence
@@ -440,7 +441,7 @@ class Core(Memory, eq=False):
 
     def _plan(self) -> tuple[Action, ...]:
         """Same nodes, spares, fewer nodes, or wait."""
-        self._enter(State.PLANNING, f"{len(self._healthy())} healthy nodes")
+        self._enter(State.PLANNING, counted(len(self._healthy()), "healthy node"))
         chosen = self._choose()
         if chosen:
             return (self._launch(chosen),)
@@ -461,7 +462,7 @@ class Core(Memory, eq=False):
                 self._set(name, policy.healthy_again(self.nodes[name]))
         self.launched_at, self.step_at_launch = None, self.best_step
         self.faults, self.pending = [], []
-        words = f"{len(chosen)} nodes: {', '.join(chosen)}"
+        words = f"{counted(len(chosen), 'node')}: {fold(chosen)}"
         self._enter(State.LAUNCHING, words, more={"nodes": list(chosen)})
         return Launch(self.generation, chosen, self.at + delay_s)
 
@@ -520,9 +521,10 @@ class Core(Memory, eq=False):
         size, count = self._world(len(self._healthy())) or 0, len(self.members)
         wants = size > count or (self.size is not None and 0 < size < count and self.size < count)
         if wants and self.state is State.RUNNING:
-            self._enter(State.DRAINING, f"from {count} to {size} nodes at the next checkpoint")
+            better = counted(size, "node")
+            self._enter(State.DRAINING, f"from {count} to {better} at the next checkpoint")
         elif not wants and self.state is State.DRAINING:
-            self._enter(State.RUNNING, f"stays at {count} nodes")
+            self._enter(State.RUNNING, f"stays at {counted(count, 'node')}")
         return ()
 
     def _wake(self) -> tuple[Action, ...]:

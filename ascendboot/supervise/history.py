@@ -132,7 +132,8 @@ def event_line(event: Mapping[str, Any], now: datetime | None = None) -> str:
     where = f"{event['node']}: " if event["node"] else ""
     when = str(event.get("time", ""))
     when = local_time(when, now) if when and now else when[:19]
-    return f"{when} g{event['generation']} {event['event']}: {where}{event['words']}"
+    words = str(event["words"]).removeprefix(where)
+    return f"{when} g{event['generation']} {event['event']}: {where}{words}"
 
 
 def timeline(found: Sequence[Generation], now: datetime) -> list[str]:
@@ -157,11 +158,8 @@ def timeline(found: Sequence[Generation], now: datetime) -> list[str]:
         bar = "=" * (right - left - 1) + (">" if each.ended is None else "=")
         drawn = f"{' ' * left}{bar}".ljust(_BAR)
         code = f" exit {each.exit_code}:" if each.exit_code else ""
-        why = each.cause
-        if each.kind == FaultKind.PREEMPTED_BY_OPERATOR.value:
-            why = why.partition(": ")[2]
         name, took = f"g{each.generation}", span(end - start)
-        lines.append(cut(f"{name:<3} |{drawn}| {took:>8} {fold(each.nodes)}{code} {why}"))
+        lines.append(cut(f"{name:<3} |{drawn}| {took:>8} {fold(each.nodes)}{code} {each.cause}"))
     return lines
 
 

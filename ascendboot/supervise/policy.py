@@ -104,13 +104,15 @@ class Fault(Value, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The fault for a message: `npu-fault on n1 (80E3A201)`."""
-        where = f" on {self.node}" if self.node else ""
-        rank = f" rank {self.rank}" if self.rank is not None else ""
-        code = f" exit code {self.exit_code}" if self.exit_code is not None else ""
+        """The fault for a message: `n1: npu-fault (80E3A201): device 3 is Alarm`."""
+        if self.words and self.kind in (*OF_JOB, FaultKind.PREEMPTED_BY_OPERATOR):
+            return self.words  # they name what ended, and where
+        where = f"{self.node}: " if self.node else ""
+        rank = f" of rank {self.rank}" if self.rank is not None else ""
+        code = f" with exit code {self.exit_code}" if self.exit_code is not None else ""
         codes = f" ({' '.join(self.codes)})" if self.codes else ""
         words = f": {self.words}" if self.words else ""
-        return f"{self.kind.value}{where}{rank}{code}{codes}{words}"
+        return f"{where}{self.kind.value}{rank}{code}{codes}{words}"
 
 
 class NodeState(Value):
@@ -166,7 +168,8 @@ def after_fault(
         status = "suspect" if status == "healthy" else status
     elif status != "absent":
         status = "soft-quarantine"
-    reason = now.reason if now.status == "quarantined" else fault.shown
+    shown = fault.shown.removeprefix(f"{fault.node}: ")
+    reason = now.reason if now.status == "quarantined" else shown
     return NodeState(status, None, reason, relapses=relapses, faults=faults)
 
 

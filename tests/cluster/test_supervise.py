@@ -207,7 +207,8 @@ def test_each_fault_of_a_node_ends_as_it_should(operator: Operator) -> None:
     operator.sh("lab-1", f"cp {TOOL} /root/npu-smi; echo 'exec sleep 60' >{TOOL}")
     alarm(operator, "lab-2", "A4025021")  # NotHandle
     alarm(operator, "lab-3", "80C98000")  # RestartRequest
-    wait_for(events, "lab-1 (npu-tool-hang)", "lab-2 (A4025021)", "lab-3 (80C98000)")
+    words = ("1: npu-fault (npu-tool-hang)", "2: npu-fault (A4025021)", "3: npu-fault (80C98000)")
+    wait_for(events, *words)
     operator.sh("lab-1", f"cat /root/npu-smi >{TOOL}")
     for node in ("lab-2", "lab-3"):
         operator.lab.undo(node, "npu-alarm")
@@ -229,7 +230,7 @@ def test_each_fault_of_a_node_ends_as_it_should(operator: Operator) -> None:
         ("fault", "lab-3"),
     ]
     causes = [e["words"] for e in seen if e["event"] == "cause"]
-    assert causes[0] == "npu-fault on lab-3 (80C98000): device 0 is Alarm"
+    assert causes[0] == "lab-3: npu-fault (80C98000): device 0 is Alarm"
     assert operator.job_processes() == {}
 
 

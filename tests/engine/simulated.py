@@ -237,8 +237,8 @@ class Simulation:
         """How far the phase is."""
 
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
-        """A phase has ended."""
-        self.shown.append(title)
+        """A phase has ended; as on the screen, one without results is not shown."""
+        self.shown += [title] if results else []
 
     def walk(self, *, planning: bool = False, only: Sequence[str] = ()) -> Report:
         """Run `setup`, or `setup --plan`, also with --nodes."""

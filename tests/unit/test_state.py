@@ -168,6 +168,25 @@ def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == [path, path / "in the way"]
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("folder", "Is a directory"),
+        ("file/new", "Not a directory"),
+        ("/proc/new", "No such file or directory"),  # takes no files, not even those of root
+        ("/proc/none/new", "No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_and_not_the_temporary_one(
+    tmp_path: Path, name: str, why: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=why) as raised:
+        write_text(tmp_path / name, "new")
+    assert str(raised.value) == f"[Errno {raised.value.errno}] {why}: '{tmp_path / name}'"
+
+
 _FULL = """\
 import resource, sys
 from pathlib import Path

@@ -50,6 +50,10 @@ def test_a_running_container_on_the_host_network_has_no_finding() -> None:
             f"engine-refused: docker refused: {DENIED}. Let this user use docker (group docker)…",
         ),
         (
+            Answered(Engines(refused={DOCKER: DENIED, "/usr/bin/podman": "no"})),
+            f"…: docker refused: {DENIED}; podman refused: no. Let … as root; or …: podman ps -a.",
+        ),
+        (
             Answered(Engines(names=("other", "third"))),
             "container-absent: there is no container rec-sdk; there are other, third. Start it, …",
         ),

@@ -84,6 +84,10 @@ def cases() -> Iterator[tuple[str, list[str], str]]:
     yield "the primary", of_nodes("remove", "n-[1-2]"), "could not remove n-1: it is the primary"
     yield "no terminal", of_nodes("shell", "n-2"), "no terminal; run commands with: exec --nodes n"
     yield "no terminal", [*of_nodes("remove", "n-2"), "--forget"], "see --plan, or use --yes"
+    yield "no absolute path", ["fetch", "n-1:/"], 'fetch: SOURCE: "n-1:/" is not an absolute path'
+    for path, why in (("/", "is the whole disk: "), ("//.", "is the"), ("/a/..", "ends with ..: ")):
+        yield f"fetch {path}", ["fetch", path], f'fetch: SOURCE: "{path}" {why}'
+    yield "copy /", ["copy", "x.yaml", "/"], 'copy: DEST: "/" is the whole disk: state a file or'
     for verb in with_flag("job", "ranktable.convert", "ranktable.write", "ranktable.validate"):
         words = ["-i", "x.yaml"] if "inventory" in VERBS[verb].flags else []
         said = '"2026" may be 20260101-train-ab'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from ascendboot.supervise.core import Core, State
 from ascendboot.supervise.policy import Limits
 from ascendboot.supervise.requests import Request
 from ascendboot.supervise.store import Store
-from tests.unit.cli.calls import called
+from tests.terminal import printed
+from tests.unit.cli.calls import MAIN, called
 
 QUARANTINE = Request(verb="quarantine", nodes=("n-2",), reason="loud")
 
@@ -117,7 +119,7 @@ def test_a_job_that_has_ended_is_not_changed_and_its_events_are_all_shown(tmp_pa
         ("release n-1 --job job-7", 2, 'no supervised job "job-7" was started from here'),
         ("quarantine n-2 --json", 0, '"job_id": "job-1"'),
         ("events", 0, "g1 running: all ranks have begun"),
-        ("events --job job-0", 0, "g1 launching: 2 nodes: n-1, n-2"),
+        ("events --job job-0", 0, "g1 launching: 2 nodes: n-[1-2]"),
     ],
 )
 def test_each_verb_ends_with_its_code(tmp_path: Path, line: str, code: int, words: str) -> None:
@@ -145,6 +147,33 @@ def test_the_job_that_is_supervised_now_comes_before_a_later_one(tmp_path: Path)
     with running.writing("now"):
         assert supervised_run(state).run_id == "job-0"
     assert supervised_run(state, "job-0.g12").run_id == "job-0"
+
+
+def test_a_terminal_gets_events_in_lines_that_fit_it_and_a_pipe_each_in_one(tmp_path: Path) -> None:
+    store, core = job(tmp_path)
+    time = "2026-01-02T03:04:05"
+    with store.writing("before") as writer:
+        core.on_event = lambda event: writer.event({"time": time, **event})
+        core.quarantine(2.0, ["n-1", "n-2"], "the fans of both are loud and hot since yesterday")
+    argv = [sys.executable, "-c", MAIN, "events"]
+    wide, narrow = (
+        printed(argv, cwd=tmp_path, env={**os.environ, "TERM": "xterm", "COLUMNS": columns})
+        for columns in ("80", "40")
+    )
+    assert wide.splitlines()[-2:] == [
+        f"{time} g1 stopping: n-[1-2]: quarantined: the fans of both are loud",
+        "                       and hot since yesterday",
+    ]
+    assert narrow.splitlines()[-4:] == [
+        f"{time} g1 stopping:",
+        "      n-[1-2]: quarantined: the fans of",
+        "      both are loud and hot since",
+        "      yesterday",
+    ]
+    whole = "the fans of both are loud and hot since yesterday"
+    assert called("events", tmp_path).stdout.splitlines()[-1] == (
+        f"{time} g1 stopping: n-[1-2]: quarantined: {whole}"
+    )
 
 
 def test_a_reader_that_exits_ends_the_following(tmp_path: Path) -> None:

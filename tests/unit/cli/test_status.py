@@ -202,7 +202,7 @@ def test_a_supervised_job_is_watched_from_generation_to_generation(
         later = next_generation(found)
         shown = live_view(found, 80, 12)
         assert (later and later.job.folder.name, found.goes_on) == (newest, state is not None)
-    assert shown[2:4] == [f"supervised: {now}", "n-2: absent: node-down on n-2: no sign of life"]
+    assert shown[2:4] == [f"supervised: {now}", "n-2: absent: node-down: no sign of life"]
     assert shown[4].endswith(" g2 done: the job has completed")
 
 

@@ -45,6 +45,7 @@ def test_satisfied_steps_of_a_phase_share_a_line(capsys: pytest.CaptureFixture[s
         for node in ("a1", "a2")
         for step in ("sshd/host_key", "sshd")
     ]
+    Screen().phase("Check the answers", [])  # without results it has no title either
     Screen().phase("Run the cluster's own sshd", results)
     assert capsys.readouterr().out == (
         "Run the cluster's own sshd\n  a[1-2]  ok           sshd/host_key, sshd\n"

@@ -331,7 +331,7 @@ def test_a_device_that_fails_ends_the_generation_and_keeps_its_node_out() -> Non
     watch.keep = lambda: kept.append(watch.core.nodes["a-2"].status)
     look(watch)
     assert kept[-1] == "quarantined"
-    assert watch.interrupts.why == "npu-fault on a-2: device 3 is Alarm"
+    assert watch.interrupts.why == "a-2: npu-fault: device 3 is Alarm"
     assert watch.core.nodes["a-2"].status == "quarantined"
     assert [type(each) for each in watch.core.stopped(1020.0, ())] == [Launch]
 
@@ -339,7 +339,7 @@ def test_a_device_that_fails_ends_the_generation_and_keeps_its_node_out() -> Non
 def test_faults_of_several_nodes_in_one_look_are_seen_together() -> None:
     watch = running(Practice([succeeded], seen=[npu(node, "8C03A000") for node in NODES]))
     look(watch)
-    assert watch.interrupts.why == "npu-fault on a-1 (8C03A000)"
+    assert watch.interrupts.why == "a-1: npu-fault (8C03A000)"
     assert {state.reason for state in watch.core.nodes.values()} == {"a common cause"}
     [launch] = watch.core.stopped(1020.0, ())
     assert isinstance(launch, Launch)
@@ -437,7 +437,7 @@ def test_a_fault_that_passes_does_not_stop_the_generation_and_one_that_lasts_doe
     for _ in range(7):
         look(watch)
         clock.now += 10.0
-    assert watch.interrupts.why == "npu-fault on a-2 (80C98000)"
+    assert watch.interrupts.why == "a-2: npu-fault (80C98000)"
     assert watch.core.nodes["a-2"].status == "healthy"
 
 
@@ -516,7 +516,7 @@ def test_a_request_while_a_generation_runs_ends_it(tmp_path: Path) -> None:
     asked(watch, tmp_path, Request(verb="quarantine", nodes=("a-2",), reason="loud"))
     with watch.watching(lambda: True):
         wait_until(lambda: bool(watch.interrupts.why))
-    assert watch.interrupts.why == "preempted-by-operator on a-2: a-2 was quarantined: loud"
+    assert watch.interrupts.why == "a-2: quarantined: loud"
     assert watch.core.stopped(1020.0, ())[0].nodes == ("a-1",)  # type: ignore[union-attr]
 
 

@@ -122,6 +122,9 @@ def test_convert_writes_whole_files_and_overwrites_nothing(
     assert (caught.value.code, path.read_text(encoding="utf-8")) == (2, text)
     call(convert, GOOD, output=str(path), force=True)
     assert "device_port" in path.read_text(encoding="utf-8")
+    (folder := tmp_path / "folder.json").mkdir()
+    with pytest.raises(Exit, match=f"^{folder}: could not be used: Is a directory"):
+        call(convert, GOOD, output=str(folder))
 
 
 def test_convert_prints_the_table_and_says_elsewhere_what_was_left_out(

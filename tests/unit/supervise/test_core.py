@@ -258,7 +258,7 @@ def test_ranks_that_end_by_our_stop_are_not_the_cause(job: Job) -> None:
     job.fault(EXIT, 7, "n1", rank=0, exit_code=143)
     job.again(8)
     causes = [event["words"] for event in job.events if event["event"] == "cause"]
-    assert causes == ["hang on n2 rank 9"]
+    assert causes == ["n2: hang of rank 9"]
 
 
 def test_the_same_failure_twice_needs_an_operator_and_quarantines_nobody(job: Job) -> None:
@@ -455,7 +455,7 @@ def test_every_event_can_be_a_line_of_json(job: Job) -> None:
         "generation": 1,
         "state": "RUNNING",
         "node": "n2",
-        "words": "node-down on n2",
+        "words": "n2: node-down",
     }
 
 
