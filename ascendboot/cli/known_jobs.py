@@ -111,7 +111,10 @@ def final_report(folder: Path) -> JobReport | None:
         return JobReport.from_json(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except OSError as error:
+        words = f"{path}: could not be read: {error.strerror}; make it readable, then repeat"
+        raise AscendbootError(words) from error
+    except (KeyError, TypeError, ValueError) as error:
         raise AscendbootError(
             f"{path}: could not be read ({error!r}); move it away; logs writes it again"
         ) from error
