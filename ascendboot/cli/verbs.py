@@ -253,6 +253,10 @@ cluster_verb = functools.partial(verb, shared=tuple(_SHARED))
 
 def _call(given: Mapping[str, Any]) -> Call:
     """Return the call with these flags, and the operator's defaults where they are not given."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the working directory no longer exists; cd to another folder") from error
     settings = _settings() if {*given} & {*_SETTINGS} else {}
     text, where = given.get("forks", FORKS), "--forks"
     if text is FORKS:  # otherwise the flag was given, even with the same value
