@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -71,6 +71,17 @@ def _settings() -> dict[str, tuple[str, str]]:
     if forks := os.environ.get("ASCENDBOOT_FORKS"):
         found["forks"] = forks, "$ASCENDBOOT_FORKS"
     return found
+
+
+def own_help() -> dict[str, str]:
+    """Return what help says instead of a built-in text, where the operator states a default."""
+    texts: dict[str, str] = {}
+    with suppress(AscendbootError, OSError):  # a verb names what is wrong with the file
+        for name, (value, place) in _settings().items():
+            text = _SHARED[name][1]
+            begin = text.removesuffix(FORKS) if name == "forks" else f"{text}, otherwise "
+            texts[text] = f"{begin}{value}, from {place.removesuffix(f': {name}')}"
+    return texts
 
 
 class Call(Value, dict=True):
