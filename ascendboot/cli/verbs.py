@@ -25,7 +25,7 @@ from ascendboot.errors import AscendbootError, LaunchError, OutputError, UsageEr
 from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import described, locate, read
 from ascendboot.model.cluster import Cluster
-from ascendboot.state import FOLDER, State
+from ascendboot.state import FOLDER, State, name_user
 from ascendboot.transport.pool import results_and_errors
 from ascendboot.transport.ssh_config import configured
 from ascendboot.value import Value, replace
@@ -268,6 +268,7 @@ def _call(given: Mapping[str, Any]) -> Call:
         Path.cwd()
     except FileNotFoundError as error:
         raise UsageError("the working directory no longer exists; cd to another folder") from error
+    name_user()
     settings = _settings() if {*given} & {*_SETTINGS} else {}
     text, where = given.get("forks", FORKS), "--forks"
     if text is FORKS:  # otherwise the flag was given, even with the same value

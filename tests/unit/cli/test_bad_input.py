@@ -149,7 +149,7 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-NO_NAME = dict.fromkeys(("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"))
+NO_NAME = {"HOME": None, "LOGNAME": "", "USER": "", "LNAME": "", "USERNAME": ""}
 SURROUNDINGS: dict[str, dict[str, str | None]] = {
     "no HOME": {"HOME": None},
     "no user name": NO_NAME,
@@ -200,8 +200,9 @@ def test_no_verb_needs_a_home_a_wide_terminal_or_a_folder_to_end_properly(
 def test_a_user_id_without_a_name_must_state_the_login_name(
     called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in NO_NAME:
-        monkeypatch.delenv(name, raising=False)
+    for name, value in NO_NAME.items():
+        monkeypatch.setenv(name, value or "")
+    monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     missing = f"user is missing, and user id {os.geteuid()} has no login name here; state `user` in"
     for words, said in (
