@@ -217,8 +217,12 @@ def _encoded(text: str) -> bytes:
 
 def whoami() -> str:
     """`user@host` of the operator, for messages to other operators."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def name_user() -> None:
+    """Give a user id without a name one: `whoami`, Fabric and Paramiko need it."""
     try:
-        user = getpass.getuser()
+        getpass.getuser()
     except (KeyError, OSError):  # as in `docker run --user 12345`; KeyError before Python 3.13
-        user = f"uid-{os.getuid()}"
-    return f"{user}@{socket.gethostname()}"
+        os.environ["LOGNAME"] = f"uid-{os.getuid()}"

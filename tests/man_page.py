@@ -42,8 +42,8 @@ def man_page() -> str:
 
 
 def _help(*words: str) -> str:
-    printed = io.StringIO()
-    with redirect_stdout(printed), mock.patch.dict(os.environ, COLUMNS="100"):
+    printed, built_in = io.StringIO(), {"XDG_CONFIG_HOME": "/nowhere", "ASCENDBOOT_FORKS": ""}
+    with redirect_stdout(printed), mock.patch.dict(os.environ, built_in, COLUMNS="100"):
         ended_here(words)
     return printed.getvalue()
 

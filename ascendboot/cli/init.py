@@ -113,7 +113,7 @@ def init(
     words = host or ([] if from_ else ask(_HOSTS, "").split())
     if not (words or from_):
         raise UsageError("init: names no host; write init HOST, or init --from FILE")
-    source = Path("/dev/stdin" if from_ == "-" else from_).expanduser()
+    source = Path(os.path.expanduser("/dev/stdin" if from_ == "-" else from_))  # noqa: PTH111
     hosts, notes = hosts_of(words, source if from_ else None)
     name = name or ask("Name of the cluster", _free_name(hosts, call.state))
     path = Path(output or f"{FOLDER}/{name}.yaml")
@@ -332,7 +332,7 @@ class _Draft(Struct):
             try:
                 return load(file)
             except InventoryError as error:
-                place = re.compile(re.escape(str(file)) + r"(:\d+)*")
+                place = re.compile(rf"\S*{re.escape(file.parent.name)}/{file.name}(:\d+)*")
                 found = [place.sub("the new inventory", each) for each in error.problems]
                 raise InventoryError(found) from error
 

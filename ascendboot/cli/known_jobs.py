@@ -111,7 +111,10 @@ def final_report(folder: Path) -> JobReport | None:
         return JobReport.from_json(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except OSError as error:
+        words = f"{path}: could not be read: {error.strerror}; make it readable, then repeat"
+        raise AscendbootError(words) from error
+    except (KeyError, TypeError, ValueError) as error:
         raise AscendbootError(
             f"{path}: could not be read ({error!r}); move it away; logs writes it again"
         ) from error
@@ -351,7 +354,9 @@ def _job_called(state: State, cluster: Cluster, job_id: str, folders: Sequence[P
         folder = max(started, key=lambda path: int(path.name[1:]), default=folder)
     record = None if folder is None else read_record(folder)
     if folder is None or record is None:
-        known = [folder.name for folder in folders if folder.parent == state.runs]
+        runs = dict.fromkeys(f if f.parent == state.runs else f.parent for f in folders)
+        alone = {*folders}
+        known = [r.name for r in runs if r in alone or (r / SUPERVISE_FOLDER).is_dir()]
         more = f" and {len(known) - _MOST_NAMED} before" if len(known) > _MOST_NAMED else ""
         others = f"; the last were {', '.join(known[:_MOST_NAMED])}{more}" if known else ""
         raise UsageError(f'{cluster.name}: no job "{job_id}" was started from here{others}')

@@ -31,6 +31,7 @@ from invoke.util import helpline
 from ascendboot import __version__
 from ascendboot.cli.common import INTERRUPTED, end_at_ctrl_c, end_at_ctrl_c_with, exit_with
 from ascendboot.cli.completion import PLACES, VERBS
+from ascendboot.cli.verbs import own_help
 from ascendboot.console.screen import Screen
 from ascendboot.console.streams import lost_document, wrapped
 from ascendboot.errors import UsageError
@@ -206,9 +207,11 @@ class CarefulProgram(Program):
         elif needing := re.match(r"Flag <Argument: ([\w-]+).* needed value", words):
             words = f"{to_flag(needing[1])}: has no value"
         elif unknown := re.fullmatch(r"No idea what ['\"](.*)['\"] is", words):
-            known = context.flags if context and verb else self.collection.task_names
-            near = get_close_matches(unknown[1], known, 1)
             no_such = "no such flag" if unknown[1].startswith("-") else "no such verb"
+            is_flag = verb or no_such == "no such flag"
+            known = context.flags if context and is_flag else self.collection.task_names
+            helps = get_close_matches(unknown[1], ["--help"], cutoff=0.8)
+            near = helps or get_close_matches(unknown[1], known, 1)
             bare = verb and no_such == "no such verb"
             words = f"{unknown[1]}: {'one word too many' if bare else no_such}"
             remedy = f"did you mean {near[0]}?" if near else remedy
@@ -230,6 +233,8 @@ class CarefulProgram(Program):
         """Handle flags without a verb, such as --list."""
         wanted = self.args["help"]
         with _written(), self._wrong_use():
+            if wanted.value == "help":
+                wanted.set_value(True, cast=False)
             if wanted.value in self.collection.collections:
                 self.args["list"].set_value(wanted.value)
                 wanted.set_value(None, cast=False)
@@ -273,8 +278,9 @@ class CarefulProgram(Program):
         _print_rows("Options", [_flag_row(flag) for n, flag in flags.items() if n not in taken])
         for title, names in groups.items():
             _print_rows(title, [_flag_row(flags[f"--{n}"]) for n in names])
-        help_row = ("-h, --help", "Show this text")
-        _print_rows("Common", [*(_flag_row(flags[n]) for n in last if n in flags), help_row])
+        common, own = [_flag_row(flags[n]) for n in last if n in flags], own_help()
+        rows = [(row, own.get(text, text)) for row, text in common]
+        _print_rows("Common", [*rows, ("-h, --help", "Show this text")])
 
     @property
     def _own_name(self) -> str:

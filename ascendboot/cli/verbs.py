@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -25,7 +25,7 @@ from ascendboot.errors import AscendbootError, LaunchError, OutputError, UsageEr
 from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import described, locate, read
 from ascendboot.model.cluster import Cluster
-from ascendboot.state import FOLDER, State
+from ascendboot.state import FOLDER, State, name_user
 from ascendboot.transport.pool import results_and_errors
 from ascendboot.transport.ssh_config import configured
 from ascendboot.value import Value, replace
@@ -73,6 +73,17 @@ def _settings() -> dict[str, tuple[str, str]]:
     if forks := os.environ.get("ASCENDBOOT_FORKS"):
         found["forks"] = forks, "$ASCENDBOOT_FORKS"
     return found
+
+
+def own_help() -> dict[str, str]:
+    """Return what help says instead of a built-in text, where the operator states a default."""
+    texts: dict[str, str] = {}
+    with suppress(AscendbootError, OSError):  # a verb names what is wrong with the file
+        for name, (value, place) in _settings().items():
+            text = _SHARED[name][1]
+            begin = text.removesuffix(FORKS) if name == "forks" else f"{text}, otherwise "
+            texts[text] = f"{begin}{value}, from {place.removesuffix(f': {name}')}"
+    return texts
 
 
 class Call(Value, dict=True):
@@ -255,6 +266,11 @@ cluster_verb = functools.partial(verb, shared=tuple(_SHARED))
 
 def _call(given: Mapping[str, Any]) -> Call:
     """Return the call with these flags, and the operator's defaults where they are not given."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the working directory no longer exists; cd to another folder") from error
+    name_user()
     settings = _settings() if {*given} & {*_SETTINGS} else {}
     text, where = given.get("forks", FORKS), "--forks"
     if text is FORKS:  # otherwise the flag was given, even with the same value

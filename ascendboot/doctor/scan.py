@@ -79,14 +79,16 @@ class Logs(Struct):
 def logs_in(places: Sequence[Path]) -> Logs:
     """Return the files of files and folders, each once, by name; a UsageError for others."""
     logs, seen, left_out = Logs(), set[tuple[int, int]](), 0
+    unread: list[OSError] = []
     for place in places:
         if not place.exists():
             raise UsageError(f"doctor: {place}: no such file or folder")
-        for path in _walk(place) if place.is_dir() else [place]:
+        os.close(os.open(place, os.O_RDONLY | os.O_NONBLOCK))  # an OSError if it may not be read
+        for path in _walk(place, unread) if place.is_dir() else [place]:
             try:
                 status = path.stat()
             except OSError as error:  # removed meanwhile, or a link to nothing
-                logs.notes.append(f"{path}: could not be read: {error.strerror}")
+                unread.append(error)
                 continue
             if not S_ISREG(status.st_mode):
                 if path == place:
@@ -96,6 +98,7 @@ def logs_in(places: Sequence[Path]) -> Logs:
             elif (status.st_dev, status.st_ino) not in seen:
                 seen.add((status.st_dev, status.st_ino))
                 logs.files.append(LogFile(path, status.st_mtime))
+    logs.notes += [f"{error.filename}: could not be read: {error.strerror}" for error in unread]
     if left_out:
         logs.notes.append(
             f"{left_out} files were not read: no logs by their names or contents, or more than "
@@ -104,8 +107,8 @@ def logs_in(places: Sequence[Path]) -> Logs:
     return logs
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
+def _walk(folder: Path, unread: list[OSError]) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder, onerror=unread.append):
         is_run = PLAN_FILE in names
         # What the commands of a run printed on a node quotes its logs.
         folders[:] = sorted(
@@ -215,6 +218,8 @@ def _feed(files: Sequence[LogFile], pipe: IO[bytes]) -> None:
                     pipe.write(block)
             except BrokenPipeError:
                 return  # grep ended; its exit code is reported
+            except PermissionError:
+                file.problem = "could not be read: Permission denied"
             except (OSError, EOFError, zlib.error) as error:
                 file.problem = f"could not be read to its end: {error}"
             pipe.write(b"\n")

@@ -159,7 +159,8 @@ def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
             user = pwd.getpwuid(os.geteuid()).pw_name
         except KeyError:
             words = f"user is missing, and user id {os.geteuid()} has no login name here; "
-            sheet.report(sheet.mark.at("defaults"), f"{words}state `user` in `defaults`")
+            words += "state `user` in `defaults`, or --user with init"
+            sheet.report(sheet.mark.at("defaults"), words)
     drafts = [(entry, node) for entry in entries for node in _nodes(sheet, entry, user)]
     _report_duplicates(sheet, drafts)
     by_name = {node.name: (entry, node) for entry, node in drafts}

@@ -381,7 +381,10 @@ def read_record(folder: Path) -> JobRecord | None:
         return from_json({**document, **derived}, JobRecord)
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except OSError as error:
+        words = f"{path}: could not be read: {error.strerror}; make it readable, then repeat"
+        raise AscendbootError(words) from error
+    except (KeyError, TypeError, ValueError) as error:
         raise AscendbootError(
             f"{path}: could not be read ({error!r}); it was written by another version or damaged"
         ) from error

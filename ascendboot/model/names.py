@@ -160,10 +160,12 @@ def among(text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]]) 
 
 def id_list(flag: str, text: str) -> tuple[int, ...]:
     """The device ids in a list such as `0-3,6`, in its order; UsageError if it is none."""
+    if wrong := [item for item in text.split(",") if not _ITEM.fullmatch(item.strip())]:
+        raise UsageError(f'{flag}: "{wrong[0]}" is not a number or a range such as 0-3')
     try:
         return tuple(map(int, expand(f"[{text}]")))
     except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from error
+        raise UsageError(f"{flag}: {re.sub(r'[][]', '', str(error))}") from error
 
 
 def names_file_here(script: str) -> bool:

@@ -72,6 +72,9 @@ def _options(file: str, address: str, own: Sequence[str]) -> Mapping[str, Sequen
         raise UsageError(words) from error
     if done.returncode:
         first = next(iter(done.stderr.splitlines()), f"ssh -G exited {done.returncode}")
+        if first.startswith("No user exists"):  # such as `docker run --user 12345`, with a HOME
+            words = "~/.ssh/config: could not be read: ssh -G: "
+            raise UsageError(f"{words}{first}; add this user id to /etc/passwd, or unset HOME")
         place = "" if first.startswith(file) else f"{file}: "
         raise UsageError(f"{place}{first.strip()}; correct the file, which ssh does not accept")
     found: dict[str, list[str]] = defaultdict(list)

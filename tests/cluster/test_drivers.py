@@ -55,7 +55,7 @@ def test_devices_and_launcher_are_chosen_for_one_job(operator: Operator) -> None
     ]
     for flags, words in [
         (("--devices", "3-4"), "--devices: lab-1 has no 4; setup found 0-3 there"),
-        (("--devices", "x"), "--devices: [x] is not a range; "),
+        (("--devices", "x"), '--devices: "x" is not a number or a range such as 0-3'),
         (("--launcher", "srn"), '--launcher: "srn" is not one of '),
         (("--launcher", "horovod"), "--launcher horovod: setup has prepared the nodes for mpirun"),
         (("--nodes", "@rack3"), '--nodes: there is no "@rack3", only lab-[1-3]; groups: rack2\n'),

@@ -480,6 +480,26 @@ def test_a_lab_needs_no_home_no_wide_terminal_and_no_utf_8(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("lab_possible")
+def test_a_user_id_without_a_name_works_on_nodes(tmp_path: Path) -> None:
+    # The capability to read the sources, which are perhaps closed to others.
+    caps = [f"--{kind}-caps=-all,+dac_read_search" for kind in ("inh", "ambient")]
+    user = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", *caps]
+    user += ["env", *(f"-u{name}" for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"))]
+    try:
+        words = ("lab.up", "--nodes", "1", "--devices", "1", "--no-containers")
+        assert ascendboot(tmp_path, *words)[0] == 0
+        subprocess.run(["/bin/chown", "-R", "12345:12345", tmp_path], check=True)
+        for line in ("setup .ascendboot/lab.yaml", "check", "exec -- true", "jobs", "reset --yes"):
+            ended = subprocess.run(
+                [*user, PROGRAM, *line.split()], cwd=tmp_path, capture_output=True, check=False
+            )
+            assert (ended.returncode, ended.stderr) == (0, b""), line
+    finally:
+        if lab := find(tmp_path):
+            down(lab.lab_id)
+
+
+@pytest.mark.usefixtures("lab_possible")
 def test_down_of_an_unknown_lab_reports_that_none_runs(tmp_path: Path) -> None:
     code, out, error = ascendboot(tmp_path, "lab.down", "--lab", "00000000")
     assert (code, out.splitlines()[0], error) == (0, "No practice cluster 00000000 runs.", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -152,8 +153,10 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
+NO_NAME = {"HOME": None, "LOGNAME": "", "USER": "", "LNAME": "", "USERNAME": ""}
 SURROUNDINGS: dict[str, dict[str, str | None]] = {
     "no HOME": {"HOME": None},
+    "no user name": NO_NAME,
     "HOME is gone": {"HOME": "/sys/nowhere"},
     "40 columns, ASCII": {"COLUMNS": "40", "TERM": "xterm"},
     "read-only": {"HOME": "/sys/nowhere"},
@@ -177,10 +180,14 @@ READ_ONLY = {**dict.fromkeys(("setup", "adopt", "reset", "remove", "logs", "fetc
 def test_no_verb_needs_a_home_a_wide_terminal_or_a_folder_to_end_properly(
     verb: str, around: str, called: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "é.yaml").write_text(INVENTORY)
+    (tmp_path / "é.yaml").write_text(f"defaults: {{user: ops}}\n{INVENTORY}")
+    if around == "no user name":
+        monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     monkeypatch.chdir("/sys" if around == "read-only" else tmp_path)
     for name, value in SURROUNDINGS[around].items():
-        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(
+            name, value
+        )
     terminals = {name: Terminal(io.BytesIO(), "ascii") for name in ("stdout", "stderr")}
     for name, terminal in terminals.items() if "columns" in around else ():
         monkeypatch.setattr(sys, name, terminal)
@@ -192,6 +199,46 @@ def test_no_verb_needs_a_home_a_wide_terminal_or_a_folder_to_end_properly(
     shown = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*\w", "", written.decode()))
     wide = [row for row in shown if len(row) > 40 and " " in row.strip()]
     assert verb == "export.ansible" or wide == []  # its JSON is a document, not rows
+
+
+def test_a_user_id_without_a_name_must_state_the_login_name(
+    called: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in NO_NAME.items():
+        monkeypatch.setenv(name, value or "")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    missing = f"user is missing, and user id {os.geteuid()} has no login name here; state `user` in"
+    for words, said in (
+        ("check -i x.yaml", f"x.yaml:1: {missing} `defaults`, or --user with init"),
+        ("init 127.0.0.1", f"the new inventory: {missing} `defaults`, or --user with init"),
+        ("init --from ~/x", "~/x: could not be read: no such file or directory; name another file"),
+    ):
+        assert called(words.split()) == (2, "", f"{said}\n")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_working_directory_that_is_gone_is_named(
+    verb: str, called: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, out, err = called(line(verb))
+    said = "the working directory no longer exists; cd to another folder\n"
+    assert (code, out, err) == (2, "", said)
+    if "json" in VERBS[verb].flags:
+        document = json.loads(called(line(verb, "--json"))[1])
+        assert (document["exit_code"], document["message"]) == (2, said.strip())
+    assert called([verb, "--help"])[0] == called(["help", verb])[0] == 0
+
+
+def test_the_program_tells_about_itself_where_the_working_directory_is_gone(tmp_path: Path) -> None:
+    removed = f"import os; os.rmdir({str(tmp_path / 'x')!r}); {MAIN}"
+    for words in ("--version", "--help", "--list", "help jobs", "--print-completion-script bash"):
+        (tmp_path / "x").mkdir()
+        done = ended(removed, *words.split(), cwd=tmp_path / "x")
+        assert (done.returncode, done.stderr, done.stdout != "") == (0, "", True)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.calls import ended
+from tests.unit.cli.calls import MAIN, ended
 
 PROBE = """
 import sys
@@ -67,3 +67,27 @@ def test_a_wrong_file_is_named_with_line_and_key(text: str, words: str, tmp_path
     file = tmp_path / "ascendboot/config.yaml"
     file.write_text(text)
     assert probed(tmp_path, "x.yaml") == (2, "", f"{file}:{words}")
+
+
+def helped(place: Path, **environ: str) -> str:
+    env = {**os.environ, "XDG_CONFIG_HOME": str(place), "COLUMNS": "100"} | environ
+    done = ended(MAIN, "exec", "--help", cwd=place, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    return " ".join(done.stdout.split())
+
+
+def test_help_shows_the_defaults_that_hold_and_where_they_are_from(tmp_path: Path) -> None:
+    (tmp_path / "ascendboot").mkdir()
+    file = tmp_path / "ascendboot/config.yaml"
+    built_in = "Number of nodes to work on in parallel. Default: 32 -j"
+    usual = "or the practice cluster of this folder"
+    assert f"{usual} --forks N {built_in}" in helped(tmp_path)
+    file.write_text("inventory: usual.yaml\nforks: 7\n")
+    text = helped(tmp_path)
+    assert f"{usual}, otherwise {tmp_path}/ascendboot/usual.yaml, from {file}:1 --forks" in text
+    assert f"in parallel. Default: 7, from {file}:2 -j" in text
+    text = helped(tmp_path, ASCENDBOOT_FORKS="64")
+    assert "in parallel. Default: 64, from $ASCENDBOOT_FORKS -j" in text
+    for broken in ("forks: [", "fork: 9\n", "\0"):
+        file.write_text(broken)
+        assert f"{usual} --forks N {built_in}" in helped(tmp_path)

@@ -125,6 +125,7 @@ def test_verbs_are_listed_under_headings(capsys: pytest.CaptureFixture[str]) -> 
     assert set(re.findall(r"^  ([a-z][\w.]*)", listed, re.MULTILINE)) == ALL
     assert "\nRun jobs:\n  train   Run a script on all NPUs" in listed
     assert shown("", capsys) == shown("help", capsys) == shown("--help", capsys)
+    assert shown("help help", capsys) == shown("--help help", capsys) == shown("", capsys)
     assert listed in shown("", capsys)
     of_lab = shown("help lab", capsys)
     assert set(re.findall(r"^  ([a-z][\w.]*)", of_lab, re.MULTILINE)) == LAB
@@ -469,6 +470,11 @@ _DASHES = "put words of a script or command after --: train main.py -- --steps 1
         ("lab.upp", "lab.upp: no such verb; did you mean lab.up?"),
         ("nothing-like-it", "nothing-like-it: no such verb; ascendboot help shows all verbs"),
         ("help trian", "trian: no such verb; did you mean train?"),
+        ("jobs --hel", "jobs: --hel: no such flag; did you mean --help?"),
+        (
+            "--versoin",
+            "--versoin: no such flag; put the verb first: ascendboot VERB --versoin; did",
+        ),
         ("help setup extra", "help: extra: one word too many; ascendboot help shows all verbs"),
         ("help setup --foo", "help: --foo: one word too many; ascendboot help shows all verbs"),
         ("-- status", "-- status: no verb; put it first, without --"),

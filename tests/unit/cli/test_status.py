@@ -367,3 +367,19 @@ def test_one_damaged_file_hides_no_other_job(tmp_path: Path, damaged: str) -> No
     assert f"not looked at: {broken}: could not be read" in shown.stderr
     named = called("status --inventory two.yaml --job job-2", tmp_path)
     assert (named.returncode, str(broken) in named.stderr) == (1, True)
+
+
+def test_for_an_unknown_id_the_last_jobs_are_named_with_supervised_ones(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(
+        "cluster: two\nnodes: {a-1: {address: 127.0.0.1, port: 1}}\n"
+    )
+    runs = ("job-1", "job-2/g1", "job-2/g2", "job-3/preflight", "job-4", "job-5/g1")
+    for name in runs:
+        (tmp_path / ".ascendboot/runs" / name).mkdir(parents=True)
+        recorded(tmp_path / ".ascendboot/runs" / name)
+    for supervised in ("job-2", "job-5"):
+        (tmp_path / f".ascendboot/runs/{supervised}/supervise").mkdir()
+    done = called("status --inventory two.yaml --job g2", tmp_path)
+    last = "job-5, job-4, job-2 and 1 before"
+    words = f'two: no job "g2" was started from here; the last were {last}\n'
+    assert (done.returncode, done.stderr) == (2, words)

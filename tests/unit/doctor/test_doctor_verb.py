@@ -12,7 +12,7 @@ from ascendboot.jobs.job_report import running_report
 from ascendboot.launch.planner import plan
 from ascendboot.model.job import CauseKind, JobCause, JobState
 from ascendboot.value import replace
-from tests.unit.cli.calls import called
+from tests.unit.cli.calls import AS_OTHERS, called, ended
 from tests.unit.jobs.conftest import STARTED, recorded
 from tests.unit.launch.request import REQUEST
 
@@ -95,6 +95,50 @@ def test_what_is_refused(tmp_path: Path, line: str, code: int, words: str) -> No
     (tmp_path / "x.log").write_text("{")
     ended = called(line, tmp_path)
     assert (ended.returncode, words in ended.stderr) == (code, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("closed", "line", "said"),
+    [
+        ("run", "doctor run", "run/plan.json: could not be read: Permission denied; make it"),
+        ("run/plan.json", "doctor run", "run/plan.json: could not be read: Permission denied; mak"),
+        ("run/plan.json", "doctor --job j", "/plan.json: could not be read: Permission denied; ma"),
+        ("run/job.json", "doctor run", "run/job.json: could not be read: Permission denied; make"),
+        ("run/x.log", "doctor run/x.log", "./run/x.log: could not be used: Permission denied; "),
+        ("run", "doctor run/x.log", "./run/x.log: could not be used: Permission denied; "),
+        ("log", "doctor log", "./log: could not be used: Permission denied; "),
+    ],
+)
+def test_what_may_not_be_read_is_named(tmp_path: Path, closed: str, line: str, said: str) -> None:
+    (tmp_path / "log").mkdir(mode=0o311)  # what its files are called cannot be seen
+    run = tmp_path / ".ascendboot/runs/j"
+    run.mkdir(parents=True)
+    recorded(run)
+    (run / "x.log").write_text(RESET)
+    (run / "job.json").write_text("{}")
+    (tmp_path / "run").symlink_to(run)
+    mode = (tmp_path / closed).stat().st_mode
+    (tmp_path / closed).chmod(0o311 if closed == "log" else 0)
+    done = ended(AS_OTHERS, *line.split(), cwd=tmp_path)
+    (tmp_path / closed).chmod(mode)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert said in done.stderr
+
+
+def test_what_may_not_be_read_in_a_folder_is_a_remark(tmp_path: Path) -> None:
+    (tmp_path / "log/shut").mkdir(parents=True)
+    for name in ("good.log", "shut.log"):
+        (tmp_path / "log" / name).write_text("step 1\n")
+    for name in ("shut", "shut.log"):
+        (tmp_path / "log" / name).chmod(0)
+    done = ended(AS_OTHERS, "doctor", "log", cwd=tmp_path)
+    (tmp_path / "log/shut").chmod(0o700)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == [
+        "log/shut.log: could not be read: Permission denied",
+        "log/shut: could not be read: Permission denied",
+        "no error found in 2 files",
+    ]
 
 
 def test_entries_of_the_operator_count_and_must_be_valid(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_ranks_of_these_numbers_on_these_nodes(
 @pytest.mark.parametrize(
     ("ranks", "nodes", "said"),
     [
-        ("x", None, "--rank: [x] is not a range; write numbers such as "),
+        ("x", None, '--rank: "x" is not a number or a range such as 0-3'),
         ("2-9", None, "--rank: the ranks of the job are 0 to 3: not 4-9"),
         (None, "a-[1-3]", '--node: there is no "a-3", only a-[1-2]'),
         (None, "a-[1", "--node: "),

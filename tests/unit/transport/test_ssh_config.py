@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,18 @@ def test_a_broken_file_is_named_with_its_line(text: str, words: str, home: Path)
     assert words in str(caught.value)
     assert str(caught.value).startswith(f"{home}/.ssh/config")
     assert str(caught.value).count("/.ssh/config") == 1
+
+
+def test_ssh_refuses_a_user_id_without_a_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "ssh").write_text("#!/bin/sh\necho No user exists for uid 12345 >&2\nexit 255\n")
+    (home / "ssh").chmod(0o755)
+    (home / ".ssh/config").write_text("Host z\n")
+    monkeypatch.setenv("PATH", str(home))
+    said = (
+        "~/.ssh/config: could not be read: ssh -G: No user exists for uid 12345; add this user id"
+    )
+    with pytest.raises(UsageError, match=f"^{re.escape(said)} to /etc/passwd, or unset HOME$"):
+        nodes()
 
 
 def test_without_the_program_ssh_a_file_is_not_ignored(
