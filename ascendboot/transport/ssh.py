@@ -16,7 +16,7 @@ from ascendboot.model.cluster import SSH_PORT, Node
 from ascendboot.transport.api import Result
 from ascendboot.transport.connection import Connection, DroppedError, Keepalive, ProtocolError
 from ascendboot.transport.hostkeys import HostKeyChangedError, HostKeyCheck, HostKeys
-from ascendboot.transport.login import Ask, IdentityError, KeyFiles
+from ascendboot.transport.login import Ask, KeyFiles
 from ascendboot.transport.login_session import SshTransport, Waits
 from ascendboot.transport.ssh_config import configured
 from ascendboot.value import replace
@@ -86,7 +86,7 @@ class SshOpener:
         self._host_keys = host_keys
         self._nodes = {node.name: node for node in nodes}
         self._timeout_s = connect_timeout_s
-        self._key_files = KeyFiles(ask)
+        self.key_files = KeyFiles(ask)
         self._on_result = on_result
         self._keepalive = keepalive or Keepalive()
         self._waits = waits or Waits()
@@ -104,11 +104,7 @@ class SshOpener:
             connection = self._open(node, ())
         password = None if node.ssh.sudo == "none" else ""
         if node.ssh.sudo == "ask":
-            try:
-                password = self._key_files.sudo_password()
-            except IdentityError as error:
-                connection.close()
-                raise UnreachableError(node.name, f"could not use sudo: {error}") from error
+            password = self.key_files.sudo_password()
         return SshTransport(connection, self._on_result, waits=self._waits, password=password)
 
     def _open(self, node: Node, behind: Sequence[str]) -> Connection:
@@ -121,7 +117,7 @@ class SshOpener:
         while True:
             connection = self._connection(node, behind)
             try:
-                connection.login(check, self._key_files)
+                connection.login(check, self.key_files)
             except HostKeyChangedError as error:
                 if node.ssh.fingerprint is None:
                     raise  # else it may have a key of another type
