@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from ascendboot.model.names import counted, fold
 from ascendboot.state import State
 from ascendboot.transport.hostkeys import UnknownHostKeyError
 from ascendboot.transport.pool import results_and_errors
+from ascendboot.transport.ssh import keys_of_alias
 from ascendboot.value import Struct, asdict, field, replace
 
 Ask = Callable[[str, str], str]
@@ -114,7 +116,8 @@ def init(
     if not (words or from_):
         raise UsageError("init: names no host; write init HOST, or init --from FILE")
     source = Path(os.path.expanduser("/dev/stdin" if from_ == "-" else from_))  # noqa: PTH111
-    hosts, notes = hosts_of(words, source if from_ else None)
+    keys_of = None if _is_own_config(source) else partial(keys_of_alias, str(source))
+    hosts, notes = hosts_of(words, source if from_ else None, keys_of)
     name = name or ask("Name of the cluster", _free_name(hosts, call.state))
     path = Path(output or f"{FOLDER}/{name}.yaml")
     if path.is_dir():
@@ -134,6 +137,12 @@ def init(
         draft.choose_network(cluster_network, ask)
     draft.choose_container(container, ask)
     draft.finish(call, screen, path)
+
+
+def _is_own_config(path: Path) -> bool:
+    """Whether connecting reads this file."""
+    own = Path(os.path.expanduser("~/.ssh/config"))  # noqa: PTH111 - never raises
+    return own.exists() and path.exists() and path.samefile(own)
 
 
 class _Node(Struct):

@@ -140,7 +140,9 @@ class Session(Struct, dict=True):
         return [{"node": name, "fingerprint": key.fingerprint} for name, key in keys.items()]
 
     def connect_hosts(self, nodes: Sequence[Node]) -> Hosts:
-        """Connect to all host sides at once."""
+        """Connect to all host sides at once; UsageError if sudo lacks a password."""
+        if any(node.ssh.sudo == "ask" for node in nodes):
+            self._opener.key_files.sudo_password()
 
         def opened(node: Node) -> HostSide:
             transport = self._opener(node)

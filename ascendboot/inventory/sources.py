@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from ascendboot.errors import UsageError
 from ascendboot.inventory import values
 from ascendboot.inventory.yaml import Mark, Raw, Sheet, described, read, read_text
-from ascendboot.model.cluster import SSH_PORT, Cluster, Node
+from ascendboot.model.cluster import NO_PROXY_COMMAND, SSH_PORT, Cluster, Node, jump_of
 from ascendboot.model.names import expand, runs
 from ascendboot.model.secrets import is_secret_name
 from ascendboot.value import Struct, Value, field
@@ -30,7 +30,9 @@ _SSH_OTHER = re.compile(
 _YAML = re.compile(r"---|\{|[^\s\[=]+:(\s|$)")
 _SECTION = re.compile(r"\[([^\]:]+)(?::(\w+))?\]\s*(?:[#;].*)?")
 _SLOTS = re.compile(r"\s(max[_-])?slots\s*=\s*0*([0-9]{1,4})")
+_MATCH_EXEC = re.compile(r"match\b.*\bexec\b", re.IGNORECASE)
 _JUMP = re.compile(r"(?:-J\s*|ProxyJump[ =])([^\s'\"]+)")
+_PROXY_COMMAND = re.compile(r"(?:-o\s*)?ProxyCommand[\s=]\s*(.*)", re.IGNORECASE)
 _KEYS = {
     "ansible_host": "address",
     "ansible_user": "user",
@@ -42,8 +44,9 @@ _KEYS = {
     "ascendboot_server_id": "server_id",
 }
 """The keys of a node for variables of Ansible and hostfiles, and those of `export.ansible`."""
+_VARIABLES_OF = {key: name for name, key in _KEYS.items()} | {"jump": "ansible_common_args"}
 _NUMBERS = ("port", "devices")
-_ARGUMENTS = ("ansible_common_args", "ansible_extra_args")
+_ARGUMENTS = ("ansible_args", "ansible_common_args", "ansible_extra_args")
 _SUDO = {"ansible_become": "", "ansible_become_method": "sudo", "ansible_become_user": "root"}
 _SUDO_PASSWORD = re.compile(r"ansible_(become|sudo)_pass(word)?")
 _YES = ("1", "on", "t", "true", "y", "yes")
@@ -58,6 +61,8 @@ _FORMS = (
     "expected hosts, a hostfile, ~/.ssh/config or an inventory of Ansible "
     "(`ansible-inventory -i FILE --list >hosts.json` writes any as one file that is read)"
 )
+KeysOfAlias = Callable[[str], tuple[Mapping[str, str], Mapping[str, str]]]
+"""Returns the keys of a node that an ssh config states for an alias, and why others have none."""
 _Variables = dict[str, tuple[str, str]]
 """Values and their places `file:line`, by name."""
 
@@ -72,18 +77,22 @@ class Host(Value, kw_only=True):
     groups: tuple[str, ...] = ()
 
 
-def hosts_of(words: Iterable[str], file: Path | None = None) -> tuple[list[Host], list[str]]:
+def hosts_of(
+    words: Iterable[str], file: Path | None = None, keys_of_alias: KeysOfAlias | None = None
+) -> tuple[list[Host], list[str]]:
     """The hosts that words and a file name, and notes on what of the file is left out.
 
-    Words that are hosts of the file select these of it.
+    Words that are hosts of the file select these of it. `keys_of_alias` is for an ssh config that
+    connecting does not read.
 
     UsageError: a word or line is not understood, or a host is named twice. InventoryError: the
     file cannot be read.
     """
     found = [host for word in words for host in _hosts(word, word)]
-    source = _Source()
+    plain = {host.name for host in found if len(host.keys) == 1}
+    source = _Source(named=plain, keys_of_alias=keys_of_alias)
     if file is not None:
-        more, plain = source.hosts_of(file), {host.name for host in found if len(host.keys) == 1}
+        more = source.hosts_of(file)
         chosen = [host for host in more if host.name in plain]
         taken = {host.name for host in chosen}
         found = [host for host in found if host.name not in taken] + (chosen or more)
@@ -119,6 +128,9 @@ class _Source(Struct):
     """A file of another tool; of Ansible its groups, with hosts, inner groups and variables."""
 
     file: str = ""
+    named: Set[str] = frozenset()
+    """Hosts that are wanted, if the file has them."""
+    keys_of_alias: KeysOfAlias | None = None
     left_out: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     """The lines of what is left out, by file and words that name it and say why."""
     own: dict[str, _Variables] = field(default_factory=dict)
@@ -163,15 +175,29 @@ class _Source(Struct):
             raise UsageError(*self.notes, f"{file}: names no host that SSH reaches; {_FORMS}")
         return found
 
-    def of_ssh(self, lines: Iterable[tuple[str, str]]) -> None:
-        """The aliases; what else stands there, connecting reads itself."""
+    def of_ssh(self, lines: Sequence[tuple[str, str]]) -> None:
+        """The aliases; what else stands there, connecting reads itself, or ssh."""
+        aliases, keys_of = [], self.keys_of_alias
+        if keys_of and not Path(self.file).is_file():
+            raise UsageError(f"{self.file}: ssh reads an ssh config again; name a file, not a pipe")
         for at, line in lines:
             if match := _SSH_HOST.fullmatch(line):
-                for word in match[1].split():
-                    if not set(word) & set("*?!"):
-                        self.add("all", word, at, {})
+                aliases += [(at, word) for word in match[1].split() if not set(word) & set("*?!")]
+            elif keys_of and _MATCH_EXEC.match(line):
+                remedy = "remove it, or name the hosts as HOST"
+                raise UsageError(f"{at}: {line}: ssh would run this program; {remedy}")
             elif line.lower().startswith(("include", "match")):
                 self.leave_out(at, line, "it may name more hosts; name them as HOST")
+        wanted = self.named & {word for _, word in aliases}
+        for at, word in aliases:
+            keys, lost = keys_of(word) if keys_of and word in (wanted or [word]) else ({}, {})
+            given = {
+                _VARIABLES_OF[key]: (f"-J {value}" if key == "jump" else value, at)
+                for key, value in keys.items()
+            }
+            self.add("all", word, at, given)
+            for what, why in lost.items():
+                self.leave_out(at, f"{word}: {what}", why)
 
     def of_ini(self, lines: Iterable[tuple[str, str]]) -> None:
         """Also of a hostfile, with lines such as `atlas-1 slots=8`, or without slots."""
@@ -191,7 +217,7 @@ class _Source(Struct):
             if kind == "children":
                 self.parents[word].add(name)
             elif kind == "vars":
-                self.shared[name][key.strip()] = (value.strip().strip("\"'"), at)
+                self.shared[name][key.strip()] = (_unquoted(value.strip()), at)
             elif not all("=" in each for each in more):
                 raise UsageError(f"{at}: {described(line)} is not understood; {_FORMS}")
             elif (host := _HOST.fullmatch(word)) and int(host["port"] or SSH_PORT) < SSH_PORT:
@@ -319,7 +345,7 @@ class _Source(Struct):
         for plain, name in known.items():
             value, at = given[name]
             key, usual = _KEYS.get(plain), _SUDO.get(plain)
-            jump = _JUMP.search(value) if plain in _ARGUMENTS else None
+            jump, why = self.jump(value) if plain in _ARGUMENTS else ("", _NO_KEY)
             if "{{" in value and (key or plain in (*_SUDO, *_ARGUMENTS)):
                 self.leave_out(at, name, "a template of Ansible; state its value")
             elif key in _NUMBERS and not value.isdecimal():
@@ -327,17 +353,39 @@ class _Source(Struct):
             elif key:
                 yield key, int(value) if key in _NUMBERS else value
             elif jump:
-                yield "jump", jump[1]
+                yield "jump", jump
             elif is_secret_name(name):
-                why = "`sudo: ask` prompts for it" if _SUDO_PASSWORD.fullmatch(plain) else _LOGIN
-                self.leave_out(at, name, f"a secret; {why}")
+                remedy = "`sudo: ask` prompts for it" if _SUDO_PASSWORD.fullmatch(plain) else _LOGIN
+                self.leave_out(at, name, f"a secret; {remedy}")
             elif usual not in ("", value):
-                self.leave_out(at, name, "only sudo to root is known" if usual else _NO_KEY)
+                self.leave_out(at, name, "only sudo to root is known" if usual else why)
         has_password = any(map(_SUDO_PASSWORD.fullmatch, known))
         become, _ = given.get("ansible_become", (str(has_password), ""))
         user, _ = given.get(known.get("ansible_user", ""), ("", ""))
         if become.lower() in _YES and user != "root":
             yield "sudo", "ask" if has_password else "nopasswd"
+
+    def jump(self, arguments: str) -> tuple[str, str]:
+        """The jump host in arguments of ssh, or why there is none."""
+        try:
+            words = shlex.split(arguments)
+        except ValueError:
+            return "", "its quotes do not pair up"
+        commands = [match[1] for word in words if (match := _PROXY_COMMAND.fullmatch(word))]
+        stated = _JUMP.search(arguments)
+        jump = jump_of(commands[0]) if commands else stated and stated[1]
+        if jump in (None, "none"):
+            return "", f"its ProxyCommand: {NO_PROXY_COMMAND}" if commands else _NO_KEY
+        if "," in jump:
+            return "", "a node has one `jump`; state the hosts in ~/.ssh/config"
+        # A name alone would be that of a node.
+        is_name = jump not in self.own and not set(jump) & set("@.:")
+        return f"{jump}:{SSH_PORT}" if is_name else jump, ""
+
+
+def _unquoted(value: str) -> str:
+    """The value without its own quotes; those inside stay."""
+    return value[1:-1] if value[:1] in ("'", '"') and value[0] == value[-1] else value
 
 
 def _items(data: Any, mark: Mark) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any YAML

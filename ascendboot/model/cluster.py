@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getopt
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -68,6 +69,30 @@ class SshAccess(Value, kw_only=True):
     """The name of its host key that ~/.ssh/config states (HostKeyAlias)."""
     unstated: tuple[str, ...] = ()
     """What the inventory does not state: the value is a default that ~/.ssh/config overrides."""
+
+
+def jump_of(command: str) -> str | None:
+    """Return the jump host of a ProxyCommand `ssh -W %h:%p USER@HOST`; None of any other."""
+    program, *words = command.removeprefix("exec ").split() or [""]
+    try:
+        options, hosts = getopt.gnu_getopt(words, "W:p:l:o:q")
+    except getopt.GetoptError:
+        return None
+    stated = dict(options)
+    is_known = all(flag != "-o" or value.startswith(_OF_HOST_KEYS) for flag, value in options)
+    is_whole = len(hosts) == 1 and stated.get("-W") in ("%h:%p", "[%h]:%p")
+    if not (is_known and is_whole and PurePosixPath(program).name == "ssh"):
+        return None
+    user, _, host = hosts[0].rpartition("@")
+    user, port, host = stated.get("-l", user), stated.get("-p"), host.strip("[]")
+    host = f"[{host}]" if ":" in host else host
+    jump = f"{f'{user}@' if user else ''}{host}{f':{port}' if port else ''}"
+    return None if "%" in jump else jump
+
+
+NO_PROXY_COMMAND = "no program is run to connect; state ProxyJump, or `ssh -W %h:%p HOST`"
+_OF_HOST_KEYS = ("StrictHostKeyChecking", "UserKnownHostsFile", "LogLevel")
+"""Options that change nothing here: host keys are always checked."""
 
 
 class Creation(Value, kw_only=True):

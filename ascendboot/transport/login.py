@@ -18,7 +18,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from ascendboot.errors import UnreachableError
+from ascendboot.errors import UnreachableError, UsageError
 from ascendboot.model.cluster import Node
 
 ERRORS = (paramiko.SSHException, OSError, EOFError)
@@ -75,7 +75,7 @@ class KeyFiles:
         """Return the password for sudo; prompts once.
 
         Raises:
-            IdentityError: there is none.
+            UsageError: there is none.
         """
         with self._lock:
             if not self._password:
@@ -83,7 +83,10 @@ class KeyFiles:
                 # A second line would be read as the beginning of the program.
                 self._password = (given or "").partition("\n")[0]
         if not self._password:
-            raise IdentityError(f"no password was given; set ${SUDO_VARIABLE}, or run it again")
+            raise UsageError(
+                f"`sudo: ask`: no password was given; set ${SUDO_VARIABLE}, or enter it at a "
+                "terminal"
+            )
         return self._password
 
     def _read(self, file: str) -> PKey:

@@ -470,9 +470,9 @@ class SshTransport:
             return self._endless(reply.purpose, session.limit_s, began=reply.began)
         if code < 0 and (ended := self._connection.why_ended()) is not None:
             return lost(self.node, reply.purpose, ended)
-        if self._way is not None:
-            return reply.incomplete_inside(code, session.stderr, self._way)
         user, sudo = self._connection.node.ssh.user, self._password is not None
+        if self._way is not None and not (sudo and reply.is_refused_by_sudo(session.stderr)):
+            return reply.incomplete_inside(code, session.stderr, self._way)
         return reply.incomplete(code, session.stderr, user, sudo=sudo)
 
     def _endless(self, purpose: str, limit_s: float, *, began: bool) -> CommandError:

@@ -98,6 +98,9 @@ _SUDO = {
     "not found": "install sudo there, or log in as root",
     "No such file": "install sudo there, or log in as root",
 }
+_BY_SUDO = ("sudo: ", "'sudo'", "sudoers", "Sorry, user ")
+_NOT_BY_SUDO = ("unable to resolve", "command not found")
+"""Of its own lines: a warning, and that a program, such as the engine, is not there."""
 _NO_SUDO = "allow {user} to run all commands as root in its sudoers"
 
 
@@ -249,6 +252,16 @@ class Reply:
     def _error(self, seen: str) -> CommandError:
         return CommandError(self.node, f"could not {self.purpose}: {seen}")
 
+    def is_refused_by_sudo(self, stderr: bytes) -> bool:
+        """Whether sudo did not start the script, which may be one in a container."""
+        lines = (self.noise + b"\n" + stderr).decode(errors="replace").splitlines()
+        own = [
+            line
+            for line in lines
+            if not (line.startswith("sudo: ") and any(words in line for words in _NOT_BY_SUDO))
+        ]
+        return not self.began and any(words in line for line in own for words in _BY_SUDO)
+
     def incomplete(
         self, exit_code: int, stderr: bytes, user: str, *, sudo: bool = False
     ) -> CommandError:
@@ -271,7 +284,7 @@ class Reply:
                 f"{shell} runs the commands of the login, not bash: {start_up} replaces the shell "
                 "(exec); make it do so only in interactive shells: [[ $- != *i* ]] || exec …"
             )
-        if sudo and "sudo" in output:
+        if sudo and self.is_refused_by_sudo(stderr):
             remedy = next((words for seen, words in _SUDO.items() if seen in output), _NO_SUDO)
             seen = first.removesuffix(".")
             return self._error(f"sudo refused: {seen}; {remedy.format(user=user)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import random
 import socket
@@ -12,13 +13,13 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from ascendboot.errors import NodeError, UnreachableError
-from ascendboot.model.cluster import SSH_PORT, Node
+from ascendboot.model.cluster import NO_PROXY_COMMAND, SSH_PORT, Node, SshAccess
 from ascendboot.transport.api import Result
 from ascendboot.transport.connection import Connection, DroppedError, Keepalive, ProtocolError
 from ascendboot.transport.hostkeys import HostKeyChangedError, HostKeyCheck, HostKeys
-from ascendboot.transport.login import Ask, IdentityError, KeyFiles
+from ascendboot.transport.login import Ask, KeyFiles
 from ascendboot.transport.login_session import SshTransport, Waits
-from ascendboot.transport.ssh_config import configured
+from ascendboot.transport.ssh_config import ProxyCommandError, configured
 from ascendboot.value import replace
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ class SshOpener:
         self._host_keys = host_keys
         self._nodes = {node.name: node for node in nodes}
         self._timeout_s = connect_timeout_s
-        self._key_files = KeyFiles(ask)
+        self.key_files = KeyFiles(ask)
         self._on_result = on_result
         self._keepalive = keepalive or Keepalive()
         self._waits = waits or Waits()
@@ -104,11 +105,7 @@ class SshOpener:
             connection = self._open(node, ())
         password = None if node.ssh.sudo == "none" else ""
         if node.ssh.sudo == "ask":
-            try:
-                password = self._key_files.sudo_password()
-            except IdentityError as error:
-                connection.close()
-                raise UnreachableError(node.name, f"could not use sudo: {error}") from error
+            password = self.key_files.sudo_password()
         return SshTransport(connection, self._on_result, waits=self._waits, password=password)
 
     def _open(self, node: Node, behind: Sequence[str]) -> Connection:
@@ -121,7 +118,7 @@ class SshOpener:
         while True:
             connection = self._connection(node, behind)
             try:
-                connection.login(check, self._key_files)
+                connection.login(check, self.key_files)
             except HostKeyChangedError as error:
                 if node.ssh.fingerprint is None:
                     raise  # else it may have a key of another type
@@ -209,7 +206,9 @@ def _open_socket(node: Node, timeout_s: float) -> socket.socket:
     return sock
 
 
-def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ()) -> Node:
+def jump_node(
+    node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = (), file: str = ""
+) -> Node:
     """Return the jump host of a node: another node by name, or `user@host:port`.
 
     A host that is no node uses the identity of `node`. `behind` are the nodes that are being
@@ -239,4 +238,48 @@ def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ())
         unstated=("identity", *(key for key, is_in in stated.items() if not is_in)),
     )
     gate = Node(name=text, address=host, cluster_address=host, server_id=host, ssh=access)
-    return configured(gate)
+    return configured(gate, file)
+
+
+def keys_of_alias(file: str, alias: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the keys of a node that an ssh config states for an alias, and why others have none.
+
+    Raises:
+        UsageError: ssh does not understand the file.
+    """
+    access = SshAccess(user="", unstated=("user", "port", "identity"))
+    plain = Node(name=alias, address=alias, cluster_address=alias, server_id=alias, ssh=access)
+    left_out: dict[str, str] = {}
+    jump = ""
+    try:
+        node = configured(plain, file)
+        if node.ssh.jump:
+            jump = _jump_of_alias(file, node, left_out)
+    except ProxyCommandError:
+        node = configured(replace(plain, ssh=replace(access, jump="none")), file)
+        left_out["ProxyCommand"] = NO_PROXY_COMMAND
+    identity, *more = (each for each in (*node.ssh.files, "") if each != "none")
+    left_out |= {f"IdentityFile {each}": "a node has one `identity`" for each in more if each}
+    if node.ssh.known_as:
+        left_out["HostKeyAlias"] = f"state it for {node.address} in ~/.ssh/config"
+    port = "" if node.ssh.port == SSH_PORT else str(node.ssh.port)
+    stated = {"user": node.ssh.user, "port": port, "identity": identity, "jump": jump}
+    return {"address": node.address} | {key: v for key, v in stated.items() if v}, left_out
+
+
+def _jump_of_alias(file: str, node: Node, left_out: dict[str, str]) -> str:
+    """Return the jump host as USER@HOST:PORT; empty if there are several, which have no key."""
+    # As in ssh, the login name at a jump host is not that at the node.
+    gate = jump_node(replace(node, ssh=replace(node.ssh, user="")), {}, (), file)
+    if gate.ssh.jump:
+        left_out[f"ProxyJump {node.ssh.jump}"] = (
+            f"a node has one `jump`, and {gate.address} is itself reached through {gate.ssh.jump}; "
+            f"state both for {node.address} in ~/.ssh/config"
+        )
+        return ""
+    if gate.ssh.files not in ((), node.ssh.files):
+        left_out[f"IdentityFile of {node.ssh.jump}"] = (
+            f"the `identity` of the node is used; state it for {gate.address} in ~/.ssh/config"
+        )
+    host = f"[{gate.address}]" if ":" in gate.address else gate.address
+    return f"{gate.ssh.user or getpass.getuser()}@{host}:{gate.ssh.port}"

@@ -11,19 +11,24 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from ascendboot.errors import UsageError
-from ascendboot.model.cluster import Node
+from ascendboot.model.cluster import Node, jump_of
 from ascendboot.value import replace
 
 _ASK_S = 30.0
 
 
-def configured(node: Node) -> Node:
+class ProxyCommandError(UsageError):
+    """A ProxyCommand that is no jump host."""
+
+
+def configured(node: Node, file: str = "") -> Node:
     """Return the node with what ~/.ssh/config states for its address; the inventory wins.
 
     Raises:
-        UsageError: ssh does not understand the file, or it states a ProxyCommand.
+        ProxyCommandError: the file states one.
+        UsageError: ssh does not understand the file.
     """
-    file = os.path.expanduser("~/.ssh/config")  # noqa: PTH111 - never raises
+    file = file or os.path.expanduser("~/.ssh/config")  # noqa: PTH111 - never raises
     if not os.path.exists(file):  # noqa: PTH110 - also without a home
         return node
     ssh, address = node.ssh, node.address
@@ -33,8 +38,10 @@ def configured(node: Node) -> Node:
     defaults, said = _options("/dev/null", "localhost", ()), _options(file, address, tuple(own))
     stated = {key: values for key, values in said.items() if values != defaults.get(key)}
     first = {key: values[0] for key, values in stated.items() if values[0] != "none"}
-    if "proxycommand" in first and ssh.jump is None:
-        raise UsageError(
+    command = first.get("proxycommand", "")
+    jump = ssh.jump or first.get("proxyjump") or jump_of(command)
+    if command and jump is None:
+        raise ProxyCommandError(
             f"{file}: it states a ProxyCommand for {address}, which ascendboot does not use; state "
             "ProxyJump there, or `jump` in the inventory"
         )
@@ -56,7 +63,7 @@ def configured(node: Node) -> Node:
         files=files,
         only_files=first.get("identitiesonly") == "yes",
         known_as=first.get("hostkeyalias"),
-        jump=ssh.jump or first.get("proxyjump"),
+        jump=jump,
         unstated=(),
     )
     return replace(node, address=host, ssh=access)

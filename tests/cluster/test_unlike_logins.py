@@ -98,9 +98,7 @@ def test_users_who_are_not_root_work_by_sudo_without_and_with_a_password(
         ended = operator.start(*argv, env=env).end(exits=exits)
         return " ".join((ended.out + ended.err).split())
 
-    assert "lab-2 unreachable could not use sudo: no password was given; set $ASCENDBOOT" in setup(
-        None, 4
-    )
+    assert "`sudo: ask`: no password was given; set $ASCENDBOOT_SUDO_PASSWORD" in setup(None, 2)
     refused = setup("wrong", 1)
     assert "lab-2 failed could not read the clock: sudo refused: Sorry, try again." in refused
     assert "sudo: no password was provided" in refused
@@ -128,3 +126,42 @@ def test_users_who_are_not_root_work_by_sudo_without_and_with_a_password(
     assert "state `sudo: ask`" in setup(PASSWORD, 1)
     for name in ("lab-1", "lab-2"):
         operator.sh(name, "kill $(cat /run/other-sshd.pid)")
+
+
+def test_a_password_for_sudo_counts_alike_on_the_server_and_in_the_container(
+    bring_up: Callable[..., Lab],
+) -> None:
+    if not shutil.which("sudo"):
+        missing("sudo is not installed")
+    operator = Operator(bring_up(nodes=1, devices=1, containers=True))
+    public = keygen(operator.lab.directory / "admin").with_suffix(".pub").read_bytes()
+    operator.lab.exec("lab-1", ["bash", "-c", OPS], input=public)
+    operator.sh("lab-1", "echo 'ops ALL=(ALL) ALL' >/etc/sudoers.d/ops")
+    operator.script("file", "content\n")
+    document = operator.document()
+    document["nodes"]["lab-1"] |= {"user": "ops", "port": PORT, "identity": "admin", "sudo": "ask"}
+    operator.inventory("ask.yaml", document)
+
+    def call(password: str, line: str, exits: int) -> str:
+        env = {"ASCENDBOOT_SUDO_PASSWORD": password, "ASCENDBOOT_INVENTORY": "ask.yaml"}
+        ended = operator.start(*line.split(), env=env).end(exits=exits)
+        return " ".join((ended.out + ended.err).split())
+
+    copy, fetch = "copy file /root/f", "fetch /root/f got --force"
+    lines = ["exec --host -- id -un", f"{copy} --host", f"{fetch} --host"]
+    lines += ["exec -- id -un", copy, fetch]
+
+    def all_refused() -> None:
+        for line in (*lines, "setup", "check"):
+            refused = call("wrong", line, 1)
+            assert "sudo refused: Sorry, try again. sudo: no password was provided" in refused, line
+            assert "give the password of ops" in refused, line
+
+    all_refused()
+    call(PASSWORD, "setup --accept-new", 0)
+    all_refused()  # now a container is entered without a query of its server
+    for line in lines:
+        done = call(PASSWORD, line, 0)
+        assert ("root" if "exec" in line else "1 file") in done
+    assert (operator.lab.directory / "got/lab-1/f").read_text() == "content\n"
+    operator.sh("lab-1", "kill $(cat /run/other-sshd.pid)")

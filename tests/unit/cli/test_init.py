@@ -77,6 +77,95 @@ def test_an_alias_of_ssh_stays_one(tmp_path: Path) -> None:
     assert 'cluster: "a"\nnodes:\n  a1: {address: a1, cluster_address: 192.0.2.1}\n' in done.stdout
 
 
+CONFIG = """\
+Host bastion
+  HostName 203.0.113.5
+  Port 2200
+Host far
+  ProxyJump bastion
+Host atlas-1
+  HostName 192.0.2.1
+  User ops
+Host atlas-2
+  HostName 192.0.2.2
+  IdentityFile ~/.ssh/other
+Host atlas-3
+  HostName 192.0.2.3
+  ProxyCommand nc %h %p
+Host atlas-4
+  HostName 192.0.2.4
+  HostKeyAlias four
+  ProxyJump far
+Host atlas-5
+  HostName 192.0.2.5
+  ProxyCommand ssh -W %h:%p me@[2001:db8::1]
+Match host 192.0.2.5
+  Port 2205
+Host atlas-*
+  ProxyJump me@bastion
+  User admin
+Host *
+  IdentityFile ~/.ssh/cluster
+"""
+
+
+def test_another_ssh_config_than_the_own_is_written_into_the_inventory(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(CONFIG)
+    env = {**without_inventory(), "HOME": str(tmp_path)}
+    words = ("init", *(f"atlas-{n}" for n in range(1, 6)), "--from", "config", "--no-query")
+    done = ended(MAIN, *words, "--output", "-", cwd=tmp_path, env=env)
+    nodes = done.stdout.partition("\nnodes:\n")[2].partition("\n\n")[0]
+    key, jump = "identity: ~/.ssh/cluster", "jump: 'me@203.0.113.5:2200'"
+    assert nodes.splitlines() == [
+        f"  atlas-1: {{address: 192.0.2.1, user: ops, {key}, {jump}}}",
+        f"  atlas-2: {{address: 192.0.2.2, user: admin, identity: ~/.ssh/other, {jump}}}",
+        f"  atlas-3: {{address: 192.0.2.3, user: admin, {key}}}",
+        f"  atlas-4: {{address: 192.0.2.4, user: admin, {key}}}",
+        (
+            f"  atlas-5: {{address: 192.0.2.5, user: admin, port: 2205, {key}, "
+            "jump: 'me@[2001:db8::1]:22'}"
+        ),
+    ]
+    assert done.stderr.splitlines() == [
+        (
+            "config:9: atlas-2: IdentityFile of me@bastion: left out: the `identity` of the node "
+            "is used; state it for 203.0.113.5 in ~/.ssh/config"
+        ),
+        "config:9: atlas-2: IdentityFile ~/.ssh/cluster: left out: a node has one `identity`",
+        (
+            "config:12: atlas-3: ProxyCommand: left out: no program is run to connect; state "
+            "ProxyJump, or `ssh -W %h:%p HOST`"
+        ),
+        "config:15: atlas-4: HostKeyAlias: left out: state it for 192.0.2.4 in ~/.ssh/config",
+        (
+            "config:15: atlas-4: ProxyJump far: left out: a node has one `jump`, and far is itself "
+            "reached through bastion; state both for 192.0.2.4 in ~/.ssh/config"
+        ),
+        "config:22: Match host 192.0.2.5: left out: it may name more hosts; name them as HOST",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "why"),
+    [
+        (
+            "Host a\nMatch exec 'touch bad'\n  User x\n",
+            "config",
+            "config:2: Match exec 'touch bad'",
+        ),
+        ("Host a\n  Bogus x\n  User x\n", "config", "config: line 2: Bad configuration option: bo"),
+        ("Host a\n  User x\n", "-", "/dev/stdin: ssh reads an ssh config again; name a file, not"),
+    ],
+)
+def test_an_ssh_config_that_cannot_be_read_is_refused(
+    tmp_path: Path, text: str, file: str, why: str
+) -> None:
+    (tmp_path / "config").write_text(text)
+    done = called(f"init --no-query --from {file}", tmp_path, input=text)
+    assert (done.returncode, done.stderr[: len(why)]) == (2, why)
+    assert [path.name for path in tmp_path.iterdir()] == ["config"]
+
+
 @pytest.mark.parametrize(
     ("line", "code", "why"),
     [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.calls import MAIN, ended
+from tests.unit.cli.calls import MAIN, ended, without_inventory
 
 ANSWERS = {
     **dict.fromkeys(("setup", "check", "reset --plan", "status", "logs", "stop"), 2),
@@ -50,6 +51,17 @@ def test_an_error_that_cannot_be_written_as_json_keeps_exit_code_and_message(
 
 
 NOBODY = "cluster: x\nnodes: {n-1: {address: 127.0.0.1, port: 1}}\n"
+
+
+@pytest.mark.parametrize("verb", ["setup", "check", "exec -- true", "copy x.yaml /x --host"])
+def test_a_missing_password_for_sudo_is_named_before_any_node_is_connected_to(
+    verb: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.yaml").write_text(NOBODY.replace("}}", ", user: me, sudo: ask}}"))
+    env = {**without_inventory(), "ASCENDBOOT_INVENTORY": "x.yaml"}
+    done = ended(MAIN, *verb.split(), cwd=tmp_path, env=env, stdin=subprocess.DEVNULL)
+    words = "`sudo: ask`: no password was given; set $ASCENDBOOT_SUDO_PASSWORD, or enter it at a "
+    assert (done.returncode, done.stderr.startswith(words)) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize("verb", ["setup", "check", "reset --plan"])

@@ -107,6 +107,52 @@ def test_files_of_other_tools(text: str, hosts: dict[str, Any], notes: list[str]
     assert read(text) == (addressed, notes)
 
 
+WHY_NOT = "its ProxyCommand: no program is run to connect; state ProxyJump, or `ssh -W"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "jump"),
+    [
+        ('-o ProxyCommand="ssh -W %h:%p -q me@b.x"', "me@b.x"),
+        (
+            "-C -o ProxyCommand='ssh -p 2222 -l me -q -W %h:%p b.x' -o ControlMaster=no",
+            "me@b.x:2222",
+        ),
+        ("-o 'ProxyCommand /usr/bin/ssh me@b.x -o StrictHostKeyChecking=no -W [%h]:%p'", "me@b.x"),
+        ("-oProxyCommand='exec ssh -W %h:%p bastion'", "bastion:22"),
+        ("-o ProxyJump=bastion", "bastion:22"),
+        ("-J w2", "w2"),
+        ("-o ProxyCommand='ssh -W %h:%p me@2001:db8::1 -p 2222'", "me@[2001:db8::1]:2222"),
+        ("-o ProxyCommand='ssh -W %h:%p %r@b.x'", WHY_NOT),
+        ("-o ProxyJump=none", "an inventory has no such key"),
+        ("-o ProxyCommand='nc -x proxy %h %p'", WHY_NOT),
+        ("-o ProxyCommand='ssh -i key -W %h:%p b.x'", WHY_NOT),
+        ("-o ProxyCommand='ssh -J a@c.x -W %h:%p b.x'", WHY_NOT),
+        ("-o ProxyCommand='ssh b.x nc %h %p'", WHY_NOT),
+        ("-o ProxyCommand='ssh -W %h:%p me@b.x", "its quotes do not pair up"),
+        ("-o ProxyJump=a@b.x,c.x", "a node has one `jump`; state the hosts in ~/.ssh/config"),
+        ("-o ControlMaster=auto", "an inventory has no such key"),
+    ],
+)
+def test_a_proxy_command_that_equals_a_jump_host_is_one(arguments: str, jump: str) -> None:
+    quoted = arguments.replace("\\", "\\\\").replace('"', '\\"')
+    doubled = arguments.replace("'", "''")
+    outer = "'" if '"' in arguments else '"'
+    forms = [
+        f"[w]\nw1\nw2\n[w:vars]\nansible_ssh_common_args = {outer}{arguments}{outer}\n",
+        f'[w]\nw1 ansible_ssh_common_args="{quoted}"\nw2\n',
+        f'all: {{hosts: {{w1: {{ansible_ssh_extra_args: "{quoted}"}}, w2: }}}}\n',
+        f"all:\n  hosts: {{w1: {{ansible_ssh_args: '{doubled}'}}, w2: }}\n",
+    ]
+    for text in forms:
+        hosts, notes = read(text)
+        if " " in jump:
+            assert "jump" not in hosts["w1"], text
+            assert f"args: left out: {jump}" in notes[0], text
+        else:
+            assert (hosts["w1"]["jump"], notes) == (jump, []), text
+
+
 def written_by_ansible(*form: str) -> str:
     program = Path(sys.executable).with_name("ansible-inventory")
     argv = [str(program), "-i", "i.ini", *form]

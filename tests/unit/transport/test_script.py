@@ -142,6 +142,23 @@ def test_what_sudo_refuses_has_its_remedy(said: str, remedy: str) -> None:
     assert "sudo refused" not in str(reply.incomplete(1, said.encode(), "ops"))
 
 
+@pytest.mark.parametrize(
+    ("said", "is_sudo"),
+    [
+        ("Sorry, try again.\nsudo: no password was provided", True),
+        ("Sorry, user ops is not allowed to execute '/usr/bin/bash' as root on n1.", True),
+        ("sudo: unable to resolve host n1\nError: No such container: sudo-1", False),
+        ("sudo: /usr/bin/docker: command not found", False),
+        ('To run a command as administrator (user "root"), use "sudo <command>".', False),
+    ],
+)
+def test_what_sudo_refuses_is_told_from_what_the_engine_refuses(
+    said: str, *, is_sudo: bool
+) -> None:
+    reply = Reply("n1", compile_script([LIST]))
+    assert reply.is_refused_by_sudo(said.encode()) is is_sudo
+
+
 # Run by bash
 
 BASH = shutil.which("bash") or "bash"

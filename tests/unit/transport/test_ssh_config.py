@@ -99,6 +99,11 @@ def test_a_chain_of_jump_hosts_is_resolved_from_the_node_on(home: Path) -> None:
     assert (gate.address, gate.ssh.jump) == ("gate", None)
 
 
+def test_a_proxy_command_that_equals_a_jump_host_is_one(home: Path) -> None:
+    (home / ".ssh/config").write_text("Host *\nProxyCommand /usr/bin/ssh -W %h:%p -q me@gate\n")
+    assert [node.ssh.jump for node in nodes()] == ["me@gate", "me@gate", "j.x", "me@gate"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
