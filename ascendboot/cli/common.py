@@ -94,6 +94,10 @@ def ctrl_c_says(words: str) -> Iterator[None]:
 before_start = partial(ctrl_c_says, "interrupted before the job was started; nothing was written")
 
 
+UNCHANGED = f"Stopped: interrupted; {NOTHING_WRITTEN}."
+"""After Ctrl-C, of verbs that change nodes and have not begun to."""
+
+
 def ctrl_c_keeps(*, planning: bool) -> AbstractContextManager[None]:
     """Say at a Ctrl-C that ends setup, reset or a plan of them what holds then."""
     return ctrl_c_says(f"interrupted; {NOTHING_WRITTEN if planning else KEPT}")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from invoke.exceptions import Exit
 
-from ascendboot.cli.common import ctrl_c_keeps, on_interrupt
+from ascendboot.cli.common import UNCHANGED, ctrl_c_keeps, on_interrupt
 from ascendboot.cli.session import Session
 from ascendboot.cli.setup import BREAK_LOCK_HELP, forget, keys_of, left_nodes, locks_of, walk_setup
-from ascendboot.cli.verbs import UNCHANGED, Call, cluster_verb
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import InterruptedRunError, UsageError
 from ascendboot.model.cluster import Cluster, Node

@@ -13,9 +13,9 @@ from pathlib import Path
 from ascendboot.checks.collective.hccl_test import HcclPlan
 from ascendboot.cli.advice import advice_on
 from ascendboot.cli.collective import check_collective, check_hccl_test, check_nodes, run_check
-from ascendboot.cli.common import ctrl_c_keeps, on_interrupt
+from ascendboot.cli.common import UNCHANGED, ctrl_c_keeps, on_interrupt
 from ascendboot.cli.session import Session, code_sender
-from ascendboot.cli.verbs import UNCHANGED, Call, cluster_verb
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint

@@ -34,8 +34,6 @@ FORKS: Final = "32"
 """A string: with an `int`, Invoke would refuse other values with a traceback."""
 STOPPED: Final = "Stopped: nothing was written on the nodes; a running job goes on."
 """After Ctrl-C, of verbs that look at jobs."""
-UNCHANGED: Final = "Stopped: interrupted; nothing was written on the nodes."
-"""The same of those that change nodes, before they begin to."""
 ANSWER_HELP: Final = "Print the result as JSON on standard output"
 _SHARED: Final[Mapping[str, tuple[object, str]]] = {
     "inventory": (
