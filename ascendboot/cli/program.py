@@ -204,12 +204,16 @@ class CarefulProgram(Program):
         if context and "did not receive" in words:
             words = " and ".join(f"no {each.name}" for each in context.missing_positional_args)
             remedy = f"usage: {self._usage(str(verb))}"
+        elif unclear := re.match(r"'(.*)' is ambiguous when", words):
+            words = f"{unclear[1]}: may be an argument, or the value of the flag before it"
+            remedy = "put it before that flag, or write FLAG=VALUE"
         elif needing := re.match(r"Flag <Argument: ([\w-]+).* needed value", words):
             words = f"{to_flag(needing[1])}: has no value"
         elif unknown := re.fullmatch(r"No idea what ['\"](.*)['\"] is", words):
             no_such = "no such flag" if unknown[1].startswith("-") else "no such verb"
             is_flag = verb or no_such == "no such flag"
-            known = context.flags if context and is_flag else self.collection.task_names
+            names = context.flags if context and is_flag else self.collection.task_names
+            known = [each for each in names if each not in map(to_flag, _REFUSED)]
             helps = get_close_matches(unknown[1], ["--help"], cutoff=0.8)
             near = helps or get_close_matches(unknown[1], known, 1)
             bare = verb and no_such == "no such verb"
@@ -304,6 +308,9 @@ class _NoFiles(Config):
         pass
 
 
+_FLAG: Final = re.compile(r"--|-[A-Za-z]")
+
+
 class _Parser(Parser):
     """Reads words without a flag as values of a verb's `bare` flag; refuses a flag given twice."""
 
@@ -321,7 +328,13 @@ class _Parser(Parser):
                 name = str(flag.name)
                 bare = f"{name.upper()} or " if name == self.bare.get(argv[0]) else ""
                 raise ParseError(f"{bare}{to_flag(name)}: given more than once", context)
-        return super().parse_argv([argv[0], *words])
+        done = super().parse_argv([argv[0], *words])
+        for each in done:
+            for name, argument in each.args.items():
+                if argument.got_value and argument.value in ("", [""]):
+                    shown = name.upper() if argument.positional else to_flag(name)
+                    raise ParseError(f"{shown}: is empty", each)
+        return done
 
     def _with_bare(
         self, context: ParserContext, argv: Sequence[str]
@@ -331,17 +344,22 @@ class _Parser(Parser):
         given, waits = list[Argument](), False
         needed = len(context.positional_args)
         for word in argv:
+            # Invoke would take its own flags, too, for arguments that are needed.
+            others = self.initial.flags if self.initial and not needed else ()
             name = word.partition("=")[0]
             name = context.inverse_flags.get(name, name)
+            own = name if name.startswith("--") else word[:2]
             if name in context.flags:
                 if waits:
                     break
+                if "=" in word and not context.flags[name].takes_value:
+                    raise ParseError(f"{name}: takes no value; leave it out", context)
                 given.append(context.flags[name])
                 waits = given[-1].takes_value and not given[-1].optional and "=" not in word
             elif waits:
                 waits = False
-            elif name.startswith("--") and not (self.initial and name in self.initial.flags):
-                raise ParseError(f"No idea what '{name}' is", context)  # before its value is judged
+            elif _FLAG.match(own) and not (own in context.flags or own in others):
+                raise ParseError(f"No idea what '{own}' is", context)  # before its value is judged
             elif needed and not word.startswith("-"):
                 needed -= 1
             elif bare and not word.startswith("-") and word not in self.contexts:

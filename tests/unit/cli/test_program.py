@@ -321,6 +321,25 @@ def test_ctrl_c_at_any_time_ends_with_130_or_the_code_of_the_verb(
     assert "Traceback" not in done.stderr
 
 
+def test_an_empty_value_is_refused_by_every_verb(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = 0
+    for context in namespace().to_contexts():
+        verb, needed = str(context.name), len(context.positional_args)
+        for flag in context.flags.values():
+            if flag.takes_value and not flag.positional:
+                words = [verb, *["x"] * needed, f"{to_flag(str(flag.name))}="]
+                assert ended_here(words) == 2, words
+                assert f"{verb}: {words[-1][:-1]}: is empty; " in capsys.readouterr().err
+                seen += 1
+        if needed:
+            assert ended_here([verb, *[""] * needed]) == 2
+            assert f"{context.positional_args[0].name}: is empty" in capsys.readouterr().err.lower()
+    assert seen > 100
+
+
 @pytest.mark.parametrize("verb", ["setup", "adopt", "check", "reset", "remove a1"])
 def test_ctrl_c_before_a_node_was_reached_says_that_nothing_was_written(
     verb: str, tmp_path: Path
@@ -507,7 +526,10 @@ _DASHES = "put words of a script or command after --: train main.py -- --steps 1
         ("train main.py --env", "train: --env: has no value; ascendboot help train shows"),
         ("train main.py --env --plan", "train: --env: has no value; ascendboot help train shows"),
         ("train main.py --elastic", "train: --elastic: has no value; ascendboot help train shows"),
-        ("train --skip-checks main.py", "'main.py' is ambiguous when given after an "),
+        ("train --skip-checks main.py", "main.py: may be an argument, or the value of the flag"),
+        ("copy -r folder /opt", "copy: -r: no such flag; ascendboot help copy shows its flags"),
+        ("remove --echo a1", "remove: --echo: no such flag"),
+        ("reset --plan=no", "reset: --plan: takes no value; leave it out"),
         ("exec ls", "exec: ls: one word too many; put words of a script or command after --: exec"),
         ("setup check", "setup, check: two verbs in one line; call them one after the other: asc"),
         ("train main.py status --json", "train, status: two verbs in one line; "),
