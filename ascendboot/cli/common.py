@@ -184,14 +184,18 @@ def event_target(text: str) -> str | list[str]:
 
 @contextmanager
 def on_interrupt(press: Callable[[], None], screen: Screen, *promises: str) -> Iterator[None]:
-    """Call `press` at each Ctrl-C and print the next of `promises`; one more Ctrl-C aborts."""
+    """Call `press` at each Ctrl-C and print the next of `promises`; one more Ctrl-C aborts.
+
+    At a question the first one aborts.
+    """
     words = iter(promises)
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
-        promise = next(words, None)
+        promise = None if screen.end_question else next(words, None)
         if promise is None:
             raise KeyboardInterrupt
         press()  # first, because the screen may block
+        screen.rest()
         screen.error(f"interrupted: {promise}")
 
     before = signal.signal(signal.SIGINT, handle)

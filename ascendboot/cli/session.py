@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import sys
+import termios
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +15,17 @@ from itertools import count
 from typing import TypeVar
 
 from ascendboot.checks.containers import obstacles
+from ascendboot.cli.common import UNCHANGED
 from ascendboot.console.screen import Screen
 from ascendboot.console.streams import legible
-from ascendboot.errors import AscendbootError, CommandError, NodeError, UnreachableError, UsageError
+from ascendboot.errors import (
+    AscendbootError,
+    CommandError,
+    InterruptedRunError,
+    NodeError,
+    UnreachableError,
+    UsageError,
+)
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.query import query
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
@@ -123,6 +132,7 @@ class Session(Struct, dict=True):
             raise
         finally:
             over.set()
+            screen.rest()
             # In parallel, because closing a lost connection takes long.
             opened = [node for node in cluster.nodes if node.name in session.hosts]
             on_each(opened, lambda node: session.hosts[node.name].close(), forks=forks)
@@ -141,8 +151,6 @@ class Session(Struct, dict=True):
 
     def connect_hosts(self, nodes: Sequence[Node]) -> Hosts:
         """Connect to all host sides at once; UsageError if sudo lacks a password."""
-        if any(node.ssh.sudo == "ask" for node in nodes):
-            self._opener.key_files.sudo_password()
 
         def opened(node: Node) -> HostSide:
             transport = self._opener(node)
@@ -151,7 +159,15 @@ class Session(Struct, dict=True):
             return transport
 
         watch = self.screen.progress
-        hosts, errors = results_and_errors(nodes, opened, forks=self.forks, watch=watch)
+        try:
+            if any(node.ssh.sudo == "ask" for node in nodes):
+                self._opener.key_files.sudo_password()
+            hosts, errors = results_and_errors(nodes, opened, forks=self.forks, watch=watch)
+        except KeyboardInterrupt as error:
+            if self.screen.end_question is None:
+                raise
+            self.screen.end_question()
+            raise InterruptedRunError(UNCHANGED) from error
         for each in self.accepted:
             self.screen.say_once("{node}: accepted the new host key {fingerprint}".format_map(each))
         self.hosts.update(hosts)
@@ -215,7 +231,19 @@ class Session(Struct, dict=True):
         if not sys.stdin.isatty():
             return None
         self.screen.rest()  # its spinner would be drawn over the question
-        return getpass.getpass(f"{legible(text)}: ")
+        terminal, before = sys.stdin.fileno(), termios.tcgetattr(sys.stdin)
+
+        def end() -> None:
+            """Also for a thread that goes on reading."""
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+            self.screen.line("")
+
+        self.screen.end_question = end
+        answer = None
+        with suppress(EOFError):  # Ctrl-D
+            answer = getpass.getpass(f"{legible(text)}: ")
+        self.screen.end_question = None
+        return answer
 
     def connect_again(self, name: str) -> Transport:
         """Connect again to the workload side of a node that was lost; NodeError if it fails."""

@@ -111,6 +111,8 @@ class Screen(streams.Writer):
         self.json_mode = json_mode
         self.shows_diffs = False
         self._err = self if json_mode else streams.Writer(sys.stderr)
+        self.end_question: Callable[[], None] | None = None
+        """While a question without echo is open: shows again what is typed."""
         self._said: set[str] = set()
         self._names = 0
         """How wide the column of nodes is; it only grows, so that phases are aligned."""

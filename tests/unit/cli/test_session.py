@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
+import signal
 import sys
+import termios
 import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Literal
+from unittest.mock import Mock
 
 import pytest
 
+from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.session import Session
 from ascendboot.console.screen import Screen
+from ascendboot.errors import InterruptedRunError
 from ascendboot.state import Run, State
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.login import KeyFiles
 from ascendboot.value import replace
 from tests.fake_transport import Answer, FakeTransport
 from tests.unit.checks.well import TWO
@@ -39,12 +47,46 @@ def test_a_question_waits_until_the_spinner_is_gone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(Screen, "rest", lambda _screen: seen.append("rest"))
     monkeypatch.setattr(getpass, "getpass", seen.append)
-    with opened(run) as session:
+    _, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal, opened(run) as session:
+        monkeypatch.setattr(sys, "stdin", terminal)
         session._ask("Password")
     assert seen[:2] == ["rest", "Password: "]
+
+
+@pytest.mark.parametrize("sudo", ["ask", "none"])
+def test_ctrl_c_at_a_question_ends_the_verb_and_the_terminal_is_as_before(
+    sudo: Literal["ask", "none"], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(getpass, "getpass", _pressed)
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(theirs)
+    node = replace(TWO.primary, ssh=replace(TWO.primary.ssh, sudo=sudo))
+    with os.fdopen(theirs) as terminal, opened(run) as session:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        # A passphrase is asked for in the thread of a node, the password for sudo before.
+        session.__dict__["_opener"] = Mock(
+            side_effect=lambda _: session._ask(""), key_files=KeyFiles(session._ask)
+        )
+        with (
+            on_interrupt(pytest.fail, session.screen, "waiting"),
+            pytest.raises(InterruptedRunError, match="Stopped: interrupted; nothing was written"),
+        ):
+            session.connect_hosts([node])
+        assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+
+
+def _pressed(_prompt: str) -> str:
+    """Ctrl-C while the terminal shows nothing of what is typed, as getpass makes it."""
+    raw = termios.tcgetattr(sys.stdin)
+    raw[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, raw)
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait(300)
+    return ""
 
 
 def test_an_answer_that_cannot_be_kept_is_noted_once(
