@@ -123,6 +123,8 @@ class Report(Value, kw_only=True):
     def stopped(self) -> str:
         """Why the run ended early and whether it wrote something; empty where it did not."""
         bad = [r for r in self.results if r.outcome in _EXIT_CODES and r.phase not in _PROOF]
+        if self.results and self.results[-1].phase in {*_PROOF, "reset"}:
+            bad = [r for r in bad if r.phase not in _READING]  # it went on without them
         outcomes = {r.outcome for r in bad}
         seen = ", ".join(words for outcome, words in _STOPPED.items() if outcome in outcomes)
         why = "interrupted" if self.interrupted else seen

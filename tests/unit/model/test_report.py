@@ -49,6 +49,9 @@ KEPT = "what was changed stays, and the next run goes on from there"
         ([("sshd", Outcome.CHANGED), ("sshd", Outcome.FAILED)], f"a step failed; {KEPT}"),
         ([("sshd", Outcome.FAILED)], f"a step failed; {KEPT}"),
         ([("sshd", Outcome.CHANGED), ("prove", Outcome.FAILED)], ""),
+        # `remove` of a node that is down, and of one that is up.
+        ([("ask", Outcome.UNREACHABLE), ("sshd", Outcome.CHANGED), ("network", Outcome.OK)], ""),
+        ([("ask", Outcome.UNREACHABLE), ("sshd", Outcome.CHANGED), ("reset", Outcome.OK)], ""),
     ],
 )
 def test_a_run_that_ended_early_states_whether_it_wrote(
