@@ -269,7 +269,7 @@ def test_what_was_started_is_quoted_where_a_job_did_not_start(tmp_path: Path) ->
         "  a-1 | line 7",
         "  a-1 | line 8",
         "  a-1 | ssh: ?[31mConnection timed out",
-        f"  a-1 | {'x' * 199}…",
+        f"  a-1 | {'x' * 99}…{'x' * 100}",
     ]
 
 
