@@ -83,6 +83,9 @@ def cases() -> Iterator[tuple[str, list[str], str]]:
             yield f"nodes {nodes}", of_nodes(verb, nodes), said
     yield "no primary", of_nodes("train", "n-[2-3]"), "--nodes: "
     yield "the primary", of_nodes("remove", "n-[1-2]"), "could not remove n-1: it is the primary"
+    for item in ("=x", "LR", ""):
+        why = f'--env: "{item}" is not NAME=VALUE'
+        yield "env", line("train", "-i", "x.yaml", "--env", item), why
     yield "no terminal", of_nodes("shell", "n-2"), "no terminal; run commands with: exec --nodes n"
     yield "no terminal", [*of_nodes("remove", "n-2"), "--forget"], "see --plan, or use --yes"
     yield "no absolute path", ["fetch", "n-1:/"], 'fetch: SOURCE: "n-1:/" is not an absolute path'
