@@ -149,6 +149,14 @@ def test_a_subset_may_lack_the_primary(verb: str, called: Called) -> None:
     assert (code, named) == (4, {"n-2", "n-3"} | logs_in)
 
 
+def test_folders_of_fetch_are_removed_if_nothing_came(called: Called, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in ("new/one", "mine", "mine/new"):
+        assert called(["fetch", "/file", folder, "-i", "x.yaml"])[0] == 4
+    assert not (tmp_path / "new").exists()
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
 class Terminal(io.TextIOWrapper):
     """A stream that the program takes for a terminal."""
 
