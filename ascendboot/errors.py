@@ -13,12 +13,12 @@ _LONGEST_PROBLEM = 600
 
 
 def excerpt(text: str) -> str:
-    """Shorten a text for a message: its beginning, on one line.
+    """Shorten a text for a message: both ends, since errors end with the reason, on one line.
 
     Line ends are escaped, so that quoted text cannot look like another message.
     """
-    text = one_line(text[: _EXCERPT + 1])
-    return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+    half = _EXCERPT // 2
+    return one_line(text if len(text) <= _EXCERPT else f"{text[: half - 1]}…{text[-half:]}")
 
 
 def one_line(text: str) -> str:

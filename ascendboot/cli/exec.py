@@ -35,7 +35,7 @@ from ascendboot.model.names import counted, fold
 from ascendboot.readiness.ready import script_arguments
 from ascendboot.state import State
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, amount, write_script
+from ascendboot.transport.api import Command, Effect, Result, amount, write_script
 from ascendboot.transport.connection import lost
 from ascendboot.transport.login_session import Pipe, SshTransport
 from ascendboot.transport.pool import results_and_errors
@@ -95,7 +95,7 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
     chosen = cluster.chosen(nodes)
     with call.session("exec", cluster, reads=True) as session:
         results, errors = _on_each(
-            session, chosen, lambda _node, side: side.run(command).checked(), host=host
+            session, chosen, lambda _node, side: _whole(side.run(command)), host=host
         )
     answers = {
         name: (r.exit_code, r.text, r.stderr.decode(errors="replace"), "")
@@ -123,6 +123,15 @@ def exec(call: Call, *, nodes: str | None = None, host: bool = False, timeout: s
         for n, (c, out, err, _) in answers.items()
     ]
     call.end(code, {"exit_code": code, "nodes": rows})
+
+
+def _whole(result: Result) -> Result:
+    """Return the result of a command; CommandError if it printed too much."""
+    if result.is_cut:
+        most = f"printed more than {amount(result.command.most_bytes)}, the most that exec shows"
+        remedy = "write the output into a file on the node, then fetch it"
+        raise CommandError(result.node, f"{result.command.argv[0]} {most}; {remedy}")
+    return result
 
 
 def _on_each(
@@ -276,12 +285,12 @@ def fetch(
     if path.parts[1] in ("proc", "sys"):
         remedy = f"use exec -- cat {source}"
         raise UsageError(f"fetch: {source}: files of /proc and /sys have no true size; {remedy}")
-    moved = _Moved(call, keeps_free=Path(folder))
-    chosen = cluster.chosen(nodes)
+    moved, chosen = _Moved(call, keeps_free=Path(folder)), cluster.chosen(nodes)
     places = {node.name: Path(folder, node.name, path.name) for node in chosen}
     there = [place for place in places.values() if os.path.lexists(place)]
     if there and not force:
         raise UsageError(f"fetch: {there[0]} exists; use --force to replace it, or another FOLDER")
+    made = [each for each in (Path(folder), *Path(folder).parents) if not each.exists()]
     for place in places.values():
         place.parent.mkdir(parents=True, exist_ok=True)
     command = Command(
@@ -303,6 +312,7 @@ def fetch(
         prefix=".ascendboot-", dir=folder, ignore_cleanup_errors=True
     )
     with (
+        _removed_if_empty(made),
         halves as part,
         put_back(Path(part), places),
         call.session("fetch", cluster, reads=True) as session,
@@ -322,6 +332,17 @@ def put_back(part: Path, places: Mapping[str, Path]) -> Iterator[None]:
                 before.rename(place)
             with suppress(OSError):  # it is not empty
                 place.parent.rmdir()
+
+
+@contextmanager
+def _removed_if_empty(folders: Sequence[Path]) -> Iterator[None]:
+    """At the end, remove folders up to the first that is not empty."""
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for folder in folders:
+                folder.rmdir()
 
 
 def _check_path(what: str, path: str) -> None:

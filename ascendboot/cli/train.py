@@ -61,7 +61,7 @@ def _choice(
 ) -> Choice:
     """Read the values of --nodes, --devices, --launcher and --env, and the words after `--`."""
     ids = id_list("--devices", devices) if devices is not None else ()
-    if bad := [each for each in env if "=" not in each]:
+    if bad := [each for each in env if each.find("=") < 1]:
         raise UsageError(f'--env: "{bad[0]}" is not NAME=VALUE')
     kind = common.among("--launcher", launcher, tuple(LAUNCHERS))
     words = script_arguments(sys.argv) if "--" in sys.argv else None
@@ -354,7 +354,7 @@ def _check_with(inventory: Path, flag: str, more: Mapping[str, Mapping[str, str]
     try:
         load(inventory, more=more)
     except InventoryError as error:
-        why = re.sub(r"(?m)^.*?:\d+: (env[^ ]*: )?", "", str(error))
+        why = re.sub(r"(?m)^.*?:\d+: (env[^ ]*: )?|; write for example `env: .*", "", str(error))
         raise UsageError(f"{flag}: {why}") from error
 
 

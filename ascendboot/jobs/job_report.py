@@ -172,10 +172,12 @@ def _times(rank: PlannedRank, progress: Progress, clocks: NodeClocks) -> RankTim
     """Return when a rank started, wrote and ended; None if nothing of it is known."""
     end, began = progress.ended.get(rank.rank), progress.began.get(rank.rank)
     log, silent_s, since = Arrivals(), None, None
+    ended = None if end is None else clocks.here(rank.node, end.at)
     if began is not None:  # else its output may have been there before it was followed
         log = progress.arrivals.get(rank_log(rank.rank), log)
+        # A start is noted later than output, and than the end of a short job.
+        began = min(at for at in (began, log.first, ended) if at is not None)
     if began is not None and log.first is not None:
-        began = min(began, log.first)  # events are noted later than output
         silent_s = round(max(log.longest_s, log.first - began), 1)
         since = began if log.first - began >= log.longest_s else log.longest_since
     times = RankTimes(
@@ -184,7 +186,7 @@ def _times(rank: PlannedRank, progress: Progress, clocks: NodeClocks) -> RankTim
         last_output=shown_time(log.last),
         silent_s=silent_s,
         silent_since=shown_time(since),
-        ended=shown_time(None if end is None else clocks.here(rank.node, end.at)),
+        ended=shown_time(ended),
     )
     return None if times == RankTimes() else times
 

@@ -172,6 +172,9 @@ class Lab:
                 marks.add(fault)
             elif not self._record.process(node):
                 raise NodeError(node, "could not restart its container: the node is down")
+            elif off := next(filter(marks.of_kind, faults.NOT_THERE), None):
+                why = f"{off} is in effect; end it: lab.fault {node} {off} --undo"
+                raise NodeError(node, f"could not restart its container: {why}")
             if kind == "node-down":
                 process = self._record.process(target.name)
                 host.kill_all([process] if process else [])

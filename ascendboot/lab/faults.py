@@ -21,7 +21,8 @@ KINDS = (
 )
 RESTART = "container-restart"
 """The one that is over at once: it leaves no mark, and has no end."""
-OF_A_CONTAINER = ("container-stopped", "container-gone", RESTART, "no-container-sshd")
+NOT_THERE = ("container-gone", "container-stopped")
+OF_A_CONTAINER = (*NOT_THERE, RESTART, "no-container-sshd")
 COUNTED = ("link-flaps", "packet-errors", "ecc-errors")
 OF_A_DEVICE = (
     *("link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy", "net-health"),

@@ -490,6 +490,7 @@ _REMEDIES = {
         "start it: {engine} start {name}"
     ),
     _ABSENT: "start it, or correct `container`",
+    "no space left on device": "free space on the node (df -h shows the full disk)",
     "rootless": f"log in as the user who started it; {OWN_ONLY}",
     'workdir "|chdir to cwd|chdir `|current working directory': (
         "make its working directory again: {engine} exec -w / {name} mkdir -p …"

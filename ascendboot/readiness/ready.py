@@ -33,7 +33,7 @@ from ascendboot.model.files import CodeTree
 from ascendboot.model.names import fold, names_file_here
 from ascendboot.readiness import checks, queries
 from ascendboot.readiness.device_changes import at_start
-from ascendboot.setup.record import NodeRecord, SetupRecord
+from ascendboot.setup.record import ELSEWHERE, NodeRecord, SetupRecord
 from ascendboot.setup.steps import SSHD_CONFIG, start_sshd
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Sides, Transport
@@ -154,7 +154,9 @@ def check_readiness(
 def _of_setup(replies: Mapping[str, NodeReply]) -> Findings:
     for name, reply in replies.items():
         for problem in reply.problems:
-            yield error("setup", (name,), f"not ready: {problem}", "run setup")
+            known = "setup --plan names it; adopt takes the cluster back"
+            remedy = known if problem == ELSEWHERE else "run setup"
+            yield error("setup", (name,), f"not ready: {problem}", remedy)
     yield from open_to_others([(name, own) for name, it in replies.items() for own in it.own])
 
 

@@ -34,6 +34,9 @@ _OF_NO_SETUP = ("source", "log_limit", "loss_form", "data")
 _fields = cache(fields)
 
 
+ELSEWHERE = "another control folder has set up the cluster since"
+
+
 class NodeRecord(Value, kw_only=True):
     """What must still be on one node: files by path, and the cluster's sshd by its identity."""
 
@@ -73,7 +76,7 @@ def _problems(files: Mapping[str, OwnFile], sshd: str, installed: Installed) -> 
     """`sshd` is empty where none has to run."""
     own, there = files.get("owner"), installed.files.get("owner")
     if own and there and own.sha256 != there.sha256:
-        return ["another control folder has set up the cluster since"]  # setup says which
+        return [ELSEWHERE]
     problems = [
         f"{path} has changed" if path in installed.files else f"{path} is missing"
         for path, file in files.items()

@@ -321,8 +321,8 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
     assert second().outcomes("changed") == []
     operator.setup(inventory=path, exits=1)
     job = operator.call("train", "main.py", inventory=path, exits=125)
-    told = "lab-[1-3]: not ready: another control folder has set up the cluster since; run setup"
-    assert told in job.err
+    told = "lab-[1-3]: not ready: another control folder has set up the cluster since; "
+    assert f"{told}setup --plan names it; adopt takes the cluster back\n" in job.err
     assert login(operator).splitlines()[-1] == "in"
 
 

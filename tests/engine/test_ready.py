@@ -90,11 +90,16 @@ def applied() -> SetupRecord:
 
 
 def looked(
-    servers: tuple[Server, Server], script: str = "main.py", *, guarded: bool = False, **given: Any
+    servers: tuple[Server, Server],
+    script: str = "main.py",
+    *,
+    guarded: bool = False,
+    record: SetupRecord | None = None,
+    **given: Any,
 ) -> Readiness:
     hosts = {server.transport.node: server.transport for server in servers}
     sides = {name: ReadOnly(host) for name, host in hosts.items()} if guarded else hosts
-    return check_readiness(TWO, applied(), sides, script, hosts=hosts, forks=2, **given)
+    return check_readiness(TWO, record or applied(), sides, script, hosts=hosts, forks=2, **given)
 
 
 def test_nodes_that_are_ready(servers: tuple[Server, Server]) -> None:
@@ -199,6 +204,19 @@ def test_a_skipped_check_is_neither_queried_nor_reported(servers: tuple[Server, 
     ]
     assert ready.warnings == ()
     assert HOST not in {word for c in servers[0].transport.commands for word in c.argv}
+
+
+def test_a_cluster_that_another_control_folder_has_set_up_has_the_way_back(
+    servers: tuple[Server, Server],
+) -> None:
+    for server in servers:
+        server.own = server.own.replace("sshd", "mode 644 owner\nbb  owner\nsshd")
+    record = applied()
+    own = {"owner": OwnFile("aa", 0o644)}
+    left = {name: replace(node, files={**node.files, **own}) for name, node in record.nodes.items()}
+    problems = looked(servers, record=replace(record, nodes=left)).problems
+    told = "lab-[1-2]: not ready: another control folder has set up the cluster since; "
+    assert problems == (f"{told}setup --plan names it; adopt takes the cluster back",)
 
 
 def test_a_node_that_is_gone_does_not_hide_what_the_others_lack(

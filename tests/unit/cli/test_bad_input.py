@@ -83,6 +83,9 @@ def cases() -> Iterator[tuple[str, list[str], str]]:
             yield f"nodes {nodes}", of_nodes(verb, nodes), said
     yield "no primary", of_nodes("train", "n-[2-3]"), "--nodes: "
     yield "the primary", of_nodes("remove", "n-[1-2]"), "could not remove n-1: it is the primary"
+    for item in ("=x", "LR", ""):
+        why = f'--env: "{item}" is not NAME=VALUE'
+        yield "env", line("train", "-i", "x.yaml", "--env", item), why
     yield "no terminal", of_nodes("shell", "n-2"), "no terminal; run commands with: exec --nodes n"
     yield "no terminal", [*of_nodes("remove", "n-2"), "--forget"], "see --plan, or use --yes"
     yield "no absolute path", ["fetch", "n-1:/"], 'fetch: SOURCE: "n-1:/" is not an absolute path'
@@ -144,6 +147,14 @@ def test_a_subset_may_lack_the_primary(verb: str, called: Called) -> None:
     named = set(re.findall(r"\bn-\d\b(?=\S* *unreachable)", "".join(said)))
     logs_in = {"n-1"} if verb in ("setup", "check", "remove") else set()
     assert (code, named) == (4, {"n-2", "n-3"} | logs_in)
+
+
+def test_folders_of_fetch_are_removed_if_nothing_came(called: Called, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in ("new/one", "mine", "mine/new"):
+        assert called(["fetch", "/file", folder, "-i", "x.yaml"])[0] == 4
+    assert not (tmp_path / "new").exists()
+    assert list((tmp_path / "mine").iterdir()) == []
 
 
 class Terminal(io.TextIOWrapper):

@@ -12,11 +12,12 @@ from typing import cast
 import pytest
 
 from ascendboot.cli import exec  # noqa: A004
-from ascendboot.cli.exec import _Moved, _receive, put_back, unpack
+from ascendboot.cli.exec import _Moved, _receive, _whole, put_back, unpack
 from ascendboot.cli.verbs import Call
 from ascendboot.errors import CommandError
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.login_session import Pipe, Session, SshTransport
+from tests.fake_transport import Answer
 
 FILE, FOLDER, LINK = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE
 
@@ -76,6 +77,18 @@ def test_what_a_node_sends_between_files_is_bounded(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="more than 1 MiB between two files"):
         unpack(tar, "it", tmp_path)
     assert tar.tell() < 2 << 20
+
+
+def test_a_command_that_prints_too_much_has_run() -> None:
+    command = Command(argv=("bash", "-c", "yes"), purpose="run bash", effect=Effect.WRITE)
+    with pytest.raises(CommandError) as error:
+        _whole(Answer("y" * ((4 << 20) + 1)).to(command, "a-1"))
+    assert str(error.value) == (
+        "a-1: bash printed more than 4 MiB, the most that exec shows; write the output into a file "
+        "on the node, then fetch it"
+    )
+    full = Answer("y" * (4 << 20), exit_code=3).to(command)
+    assert _whole(full) is full
 
 
 FETCH = Command(argv=("tar",), purpose="fetch", effect=Effect.READ)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +15,14 @@ from invoke.exceptions import Exit
 
 from ascendboot.cli.session import Session
 from ascendboot.cli.supervise import OnNodes
-from ascendboot.cli.train import Order, continued, free_nodes, hang_rules, supervision_limits
+from ascendboot.cli.train import (
+    Order,
+    _check_with,
+    continued,
+    free_nodes,
+    hang_rules,
+    supervision_limits,
+)
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, OutputError, UsageError
@@ -172,6 +179,17 @@ def limits(**flags: Any) -> Limits | None:
     budgets = tuple(flags.pop(n, None) for n in ("min_nodes", "max_restarts", "stable_for"))
     given = {"supervise": False, "others": "", "budgets": budgets, **unset, **flags}
     return supervision_limits(**given)
+
+
+def test_a_value_that_no_variable_can_have_is_refused_without_a_line_of_yaml(
+    tmp_path: Path,
+) -> None:
+    inventory = tmp_path / "x.yaml"
+    inventory.write_text("cluster: x\nnodes: {n-1: {address: 192.0.2.1}}\n")
+    with pytest.raises(UsageError) as refused:
+        _check_with(inventory, "--env: FOO", {"env": {"FOO": "a\nb"}})
+    why = "a text of 2 lines is not a text of one line, a number, or true or false"
+    assert str(refused.value) == f"--env: FOO: {why}"
 
 
 def test_elastic_is_short_for_supervise_with_min_nodes() -> None:

@@ -129,6 +129,21 @@ def test_a_followed_rank_has_times_by_one_clock(tmp_path: Path) -> None:
     assert found[3].times is None
 
 
+@pytest.mark.parametrize("output", [(), (8.9,)])
+def test_a_rank_that_ends_before_its_start_is_seen_started_no_later(
+    tmp_path: Path, output: tuple[float, ...]
+) -> None:
+    log = Arrivals()
+    for at in output:
+        log.note(5, at)
+    seen = progress((2, 0, 14.0), launcher=0)
+    seen.arrivals, seen.began = {"rank.2.log": log}, {2: 9.2}
+    times = report(seen, tmp_path, a_2=5.0).ranks[2].times
+    assert times is not None
+    assert times.started == f"1970-01-01T00:00:0{'8.9' if output else '9.0'}00+00:00"
+    assert times.ended == "1970-01-01T00:00:09.000+00:00"
+
+
 def test_the_earliest_end_counts_by_corrected_clocks(tmp_path: Path) -> None:
     seen = progress((0, 0, 1.0), (1, 4, 20.0), (2, 3, 20.5))
     assert failing_rank(report(seen, tmp_path)) == 1
@@ -269,7 +284,7 @@ def test_what_was_started_is_quoted_where_a_job_did_not_start(tmp_path: Path) ->
         "  a-1 | line 7",
         "  a-1 | line 8",
         "  a-1 | ssh: ?[31mConnection timed out",
-        f"  a-1 | {'x' * 199}…",
+        f"  a-1 | {'x' * 99}…{'x' * 100}",
     ]
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.errors import UsageError
+from ascendboot.errors import NodeError, UsageError
 from ascendboot.inventory.load import load
 from ascendboot.lab import records
-from ascendboot.lab.cluster import inventory_text, known_hosts_text
-from ascendboot.lab.host import LabError
+from ascendboot.lab.cluster import Lab, inventory_text, known_hosts_text
+from ascendboot.lab.faults import Fault, marks_of
+from ascendboot.lab.host import LabError, ProcessId
 from ascendboot.lab.records import UsedRange, conflicts, labs_collide, route_ranges
 from ascendboot.lab.shape import DEFAULT_NETWORKS, Shape, lab_called, root_info_text
 from ascendboot.model.cluster import Device
@@ -90,6 +91,20 @@ def test_a_record_keeps_the_shape(root: Path) -> None:
     assert shape.described() == (
         "1 node of 2 NPUs of a3 with containers on 198.18.0.0/16 and 198.19.0.0/16"
     )
+
+
+@pytest.mark.parametrize("kind", ["container-gone", "container-stopped"])
+def test_a_container_that_a_fault_keeps_down_is_not_restarted(root: Path, kind: str) -> None:
+    shape = Shape.requested(1, 2, DEFAULT_NETWORKS, containers=True)
+    record = records.Record(shape, root, 0, 0, records.current_boot_id())
+    record.disk("lab-1").joinpath("lab/faults").mkdir(parents=True)
+    own = ProcessId.own()
+    record.folder.joinpath("lab-1.pid").write_text(f"{own.pid} {own.started}")
+    marks_of(record, shape.nodes[0]).add(Fault(kind))
+    with pytest.raises(NodeError) as refused:
+        Lab(record).fault("lab-1", "container-restart")
+    why = f"{kind} is in effect; end it: lab.fault lab-1 {kind} --undo"
+    assert str(refused.value) == f"lab-1: could not restart its container: {why}"
 
 
 def test_the_wait_for_the_lock_has_a_deadline(root: Path) -> None:

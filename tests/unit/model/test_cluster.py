@@ -25,6 +25,7 @@ WAY = ContainerExec("/usr/bin/podman", "rec-sdk")
         ('exec: "bash": executable file not found in $PATH: unknown', "install bash in its"),
         (ROOTLESS, "log in as the user who started it; podman shows each user nothing but his own"),
         ("/usr/bin/podman: No such file or directory", "is podman still on the host side?"),
+        ("Error: mkdir /var/x: no space left on device", "free space on the node (df -h"),
         ("something new", "look at it: podman ps -a"),
     ],
 )

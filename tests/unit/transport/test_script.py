@@ -109,6 +109,16 @@ def test_a_reply_that_breaks_off_names_the_command_that_ran(broken: bytes) -> No
     )
 
 
+def test_a_long_error_of_an_engine_keeps_its_reason() -> None:
+    folder = f"/var/lib/containers/storage/overlay-containers/{'5d' * 32}/userdata/{'f9' * 32}"
+    said = f"Error: mkdir {folder}: no space left on device"
+    error = Reply("n1", SCRIPT).incomplete_inside(255, said.encode(), ContainerExec("podman", "c"))
+    assert str(error) == (
+        "n1: could not list the NPUs in the container c: podman exec ended with exit 255: "
+        f"{said[:99]}…{said[-100:]}; free space on the node (df -h shows the full disk)"
+    )
+
+
 def test_two_scripts_never_have_the_same_marks() -> None:
     assert compile_script([LIST]).begin != compile_script([LIST]).begin
 
