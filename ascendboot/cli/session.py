@@ -106,7 +106,8 @@ class Session(Struct, dict=True):
         screen: Screen,
     ) -> Iterator[Session]:
         """Open a session that closes its connections at the end, and reports long waits."""
-        host_keys = HostKeys(state.known_hosts(cluster.name), accept_new=accept_new)
+        known, source = state.known_hosts(cluster.name), cluster.source
+        host_keys = HostKeys(known, accept_new=accept_new, inventory=source)
         session = cls(cluster, state, run, forks, host_keys, screen)
         handler = _RunLog(run)
         logger = logging.getLogger("ascendboot")

@@ -139,10 +139,15 @@ class HostKeys:
     """The known host keys of one run: of the project's file, then of the operator's ssh."""
 
     def __init__(
-        self, project_file: Path, *, user_files: Sequence[Path] = USER_FILES, accept_new: bool
+        self,
+        project_file: Path,
+        *,
+        user_files: Sequence[Path] = USER_FILES,
+        accept_new: bool,
+        inventory: str = "FILE",
     ) -> None:
         self.project_file = project_file
-        self.accept_new = accept_new
+        self.accept_new, self.inventory = accept_new, inventory
         self._project = KnownHosts([project_file])
         self._user = KnownHosts(user_files)
         self._lock = threading.Lock()
@@ -247,7 +252,7 @@ class HostKeyCheck:
                 self._node.name,
                 f"{_REFUSED}: its host key is not known: {shown.label}; if `ssh-keygen -lf "
                 f"/etc/ssh/ssh_host_{kind}_key.pub` on the node shows the same",
-                "run setup --plan --accept-new or put "
+                f"run setup --inventory {self._host_keys.inventory} --plan --accept-new or put "
                 f"`fingerprint: {shown.fingerprint}` into the inventory",
             )
         try:

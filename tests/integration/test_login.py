@@ -45,7 +45,8 @@ def test_an_unknown_key_is_refused_with_the_way_to_accept_it(bench: Bench) -> No
     assert str(error) == (
         f"n1: refused to log in: its host key is not known: ED25519 {server.fingerprint}; if "
         "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the node shows the same, run setup "
-        f"--plan --accept-new or put `fingerprint: {server.fingerprint}` into the inventory"
+        f"--inventory FILE --plan --accept-new or put `fingerprint: {server.fingerprint}` into the "
+        "inventory"
     )
     assert not bench.known_hosts.exists()
 

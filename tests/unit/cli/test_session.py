@@ -43,6 +43,11 @@ def opened(run: Run) -> AbstractContextManager[Session]:
     return Session.opened(TWO, state, run, accept_new=False, forks=2, screen=screen)
 
 
+def test_messages_about_host_keys_name_the_inventory(run: Run) -> None:
+    with opened(run) as session:
+        assert session.host_keys.inventory == TWO.source
+
+
 def test_a_question_waits_until_the_spinner_is_gone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
