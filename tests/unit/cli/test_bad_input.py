@@ -41,7 +41,7 @@ NAMING = (*with_flag("nodes", "lab.up"), "reset", "remove", "shell")
 """The verbs that take nodes, without those that need a job or a practice cluster."""
 BAD_SETS = {
     "n-9": 'there is no "n-9", only n-[1-3]',
-    "": '"" names none of n-[1-3]',
+    "": ": is empty; ",
     ",": '"," names none of n-[1-3]',
     "@nobody": 'there is no "@nobody", only n-[1-3]',
     "n-[3-1]": '"n-[3-1]": [3-1] runs backwards; write [1-3]',
@@ -83,7 +83,7 @@ def cases() -> Iterator[tuple[str, list[str], str]]:
             yield f"nodes {nodes}", of_nodes(verb, nodes), said
     yield "no primary", of_nodes("train", "n-[2-3]"), "--nodes: "
     yield "the primary", of_nodes("remove", "n-[1-2]"), "could not remove n-1: it is the primary"
-    for item in ("=x", "LR", ""):
+    for item in ("=x", "LR"):
         why = f'--env: "{item}" is not NAME=VALUE'
         yield "env", line("train", "-i", "x.yaml", "--env", item), why
     yield "no terminal", of_nodes("shell", "n-2"), "no terminal; run commands with: exec --nodes n"
