@@ -293,6 +293,12 @@ def supervision(folder: Path) -> Supervision | None:
     )
 
 
+def last_generation(run: Path) -> Path:
+    """Return the folder of the last generation in that of a supervised job, or `run` if none."""
+    started = [path for path in record_folders(run.parent) if path.parent == run]
+    return max(started, key=lambda path: int(path.name[1:]), default=run)
+
+
 @contextmanager
 def folder_held(folder: Path) -> Iterator[bool]:
     """Lock the folder of a run for writing; False if another process holds the lock."""
@@ -350,8 +356,7 @@ def all_jobs(
 def _job_called(state: State, cluster: Cluster, job_id: str, folders: Sequence[Path]) -> KnownJob:
     folder = record_folder(state.runs, job_id)
     if folder is not None and (folder / SUPERVISE_FOLDER).is_dir():
-        started = [path for path in folders if path.parent == folder]
-        folder = max(started, key=lambda path: int(path.name[1:]), default=folder)
+        folder = last_generation(folder)
     record = None if folder is None else read_record(folder)
     if folder is None or record is None:
         runs = dict.fromkeys(f if f.parent == state.runs else f.parent for f in folders)

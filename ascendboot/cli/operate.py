@@ -166,16 +166,33 @@ class Ask(Value):
         except SupervisedError:
             return self._answered(request) or self(request)
 
+    def end(self) -> str:
+        """End the job; return what was decided, once its `train` can start nothing more."""
+        answer = self(Request(verb="stop"))
+        if answer.is_refused:
+            raise UsageError(f"{self.job_id}: {answer.words}")
+        until = self.clock() + ANSWER_S
+        while (
+            self.store.is_supervised and (self.store.read_state() or {}).get("state") not in ENDED
+        ):
+            if self.clock() >= until:
+                why = f"after {ANSWER_S:g} s its train still ends it; see status, and repeat stop"
+                raise AscendbootError(f"{self.job_id}: {answer.words}; {why}")
+            self.pause(_PAUSE_S)
+        return answer.words
+
     def _changed(self, writer: Writer, request: Request) -> Answer:
         """Change the state file; the next `train --resume` acts on it."""
         state, on_event = self.store.read_state() or {}, recorded(writer.event)
         core = Core.from_json(state, on_event=on_event)
         _, words = carry_out(core, core.at, request)
+        if request.verb == "stop":
+            core.stopped(core.at, ())  # the verb itself has ended the processes
+        else:
+            words += f"\nno train supervises {self.job_id} now: this counts from "
+            words += f"train SCRIPT --resume {self.job_id} on"
         writer.state(core.to_json())
-        return Answer(
-            f"{words}\nno train supervises {self.job_id} now: this counts from "
-            f"train SCRIPT --resume {self.job_id} on"
-        )
+        return Answer(words)
 
     def _answered(self, request: Request) -> Answer | None:
         """Hand over a request and wait for the answer; None: `train` has ended before."""
@@ -191,7 +208,7 @@ class Ask(Value):
             answer = self._waited_for(request_id, _TAKEN_S, lambda: True)
         if answer or (is_withdrawn and not self.store.is_supervised):
             return answer
-        why = f"no answer within {ANSWER_S:g} s; nothing was changed; repeat it later"
+        why = f"no answer within {ANSWER_S:g} s; the request was withdrawn; repeat it later"
         if not is_withdrawn:
             why = "it took the request and gave no answer; see status and events"
         raise AscendbootError(f"{self.job_id}: could not ask its train to {request.verb}: {why}")

@@ -158,7 +158,7 @@ class Supervisor(Struct, kw_only=True, eq=False):
         except LaunchError as error:
             self.generations.tell(str(error))
             return self._fault(FaultKind.START_FAILED, "", str(error))
-        return self._run_to_end(plan)
+        return self.requested() or self._run_to_end(plan)
 
     def _run_to_end(self, plan: Job) -> Sequence[Action]:
         """Follow one generation to its end; return what follows."""
@@ -188,7 +188,7 @@ class Supervisor(Struct, kw_only=True, eq=False):
             self._unverified = progress.unverified
             return self.core.stopped(at, self._unverified)
         if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
-            return self.core.interrupt(at)
+            return self.core.interrupt(at, report.message)
         if report.exit_code == 0:
             return self.core.completed(at)
         self._unverified = progress.unverified | progress.lost.keys()

@@ -256,17 +256,18 @@ class Core(Memory, eq=False):
         self._event("resize", f"at most {counted(count, 'node')}")
         return self._reconsider()
 
-    def interrupt(self, at: float) -> tuple[Action, ...]:
-        """Stop the generation and end."""
+    def interrupt(self, at: float, words: str = "") -> tuple[Action, ...]:
+        """Stop the generation and end; `words` say why, if not by Ctrl-C."""
         self._now(at)
+        words = words or "interrupted by the operator"
         if self.state in ENDED or self.is_interrupted:
             return ()
         self.is_interrupted = True
-        self._event("interrupt", "by the operator")
+        self._event("interrupt", words)
         if self.state is State.STOPPING:
             return ()
         if self.state in ACTIVE:
-            return self._stop(self._by_operator("interrupted"))
+            return self._stop(self._by_operator(words))
         return self._finish(State.GAVE_UP, CODE_INTERRUPTED, "interrupted by the operator")
 
     def tick(self, at: float) -> tuple[Action, ...]:

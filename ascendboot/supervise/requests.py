@@ -19,7 +19,7 @@ from ascendboot.value import Value
 class Request(Value, kw_only=True):
     """What the operator asks for."""
 
-    verb: Literal["quarantine", "release", "resize"]
+    verb: Literal["quarantine", "release", "resize", "stop"]
     nodes: tuple[str, ...] = ()
     count: int = 0
     reason: str = ""
@@ -87,6 +87,9 @@ class Inbox(Value):
 
 def carry_out(core: Core, at: float, request: Request) -> tuple[tuple[Action, ...], str]:
     """Pass a request to the core; return what is to be done, and in words what was decided."""
+    if request.verb == "stop":
+        words = "stop was requested; nothing is started again"
+        return core.interrupt(at, "the job was stopped with stop"), words
     if core.end or core.is_interrupted:
         why = core.end.words if core.end else "it was interrupted"
         raise UsageError(f"{request.verb}: the job has ended or is being ended: {why}")

@@ -182,6 +182,17 @@ def test_a_generation_that_is_not_whole_is_ended_and_the_next_one_started(
     assert operator.job_processes() == {}
 
 
+def test_stop_without_a_train_is_the_end_of_the_job_also_for_resume(operator: Operator) -> None:
+    job, _ = killed_while_it_runs(operator)
+    stopped = operator.call("stop", exits=0)
+    assert stopped.out.endswith(f"job {job}: stop was requested; nothing is started again\n")
+    assert operator.job_processes() == {}
+    resumed = operator.call("train", "waits.py", "--resume", job, exits=130)
+    assert "generation 2" not in resumed.err
+    shown = operator.call("status", "--job", job, "--json").json["supervision"]
+    assert (shown["state"], shown["exit_code"]) == ("GAVE_UP", 130)
+
+
 def alarm(operator: Operator, node: str, codes: str) -> None:
     """Let a device report Alarm with these codes."""
     operator.put(node, "/usr/local/Ascend/lab/faults/npu-alarm.0", codes, "644")
@@ -284,6 +295,40 @@ def test_a_node_is_quarantined_and_released_while_its_job_runs(operator: Operato
     assert shown_later["job_id"] == f"{job_id}.g2"
     (first, second) = shown_later["supervision"]["generations"]
     assert (first["kind"], second["exit_code"]) == ("preempted-by-operator", 0)
+
+
+def test_stop_ends_a_job_that_waits_for_nodes(operator: Operator) -> None:
+    operator.script("waits.py", WAITS)
+    operator.on_all("rm -f /var/lib/go")
+    job = operator.start("train", "waits.py", "--supervise", "--grace", "0.5")
+    job.out.readline()
+    job_id = latest(operator).name
+    operator.call("quarantine", "lab-[1-3]", exits=0)
+    wait_for(latest(operator) / "supervise/state.json", "WAITING")
+    stopped = operator.call("stop", "--json", exits=0)
+    assert stopped.json["job_id"] == f"{job_id}.g1"
+    assert f"job {job_id}: stop was requested; nothing is started again\n" in stopped.err
+    ended = job.end(exits=130, timeout_s=20)
+    assert "generation 2" not in ended.err
+    assert [event["event"] for event in recorded(operator)[-2:]] == ["interrupt", "gave_up"]
+    refused = operator.call("release", "lab-[1-3]", exits=2)
+    assert "release: the job has ended or is being ended" in refused.err
+
+
+def test_stop_ends_a_job_that_waits_for_its_first_generation(operator: Operator) -> None:
+    nodes = [node.name for node in operator.lab.nodes]
+    for node in nodes:
+        alarm(operator, node, "80E3A201")
+    try:
+        job = operator.start("train", "waits.py", "--supervise")
+        assert any("lab-3: cannot take part: " in line for line in job.err)
+        wait_for(latest(operator) / "supervise/state.json", "WAITING")
+        stopped = operator.call("stop", "--json", exits=0).json
+        job.end(exits=130, timeout_s=20)
+    finally:
+        for node in nodes:
+            operator.lab.undo(node, "npu-alarm")
+    assert (stopped["job_id"], stopped["nodes"]) == (latest(operator).name, [])
 
 
 ENDLESS = """\

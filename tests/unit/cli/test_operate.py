@@ -70,7 +70,7 @@ def test_a_supervisor_that_does_not_answer_never_gets_the_request(tmp_path: Path
     store, _ = job(tmp_path)
     with store.writing("now"), pytest.raises(AscendbootError) as raised:
         ask(store, lambda: None)(QUARANTINE)
-    assert f"no answer within {ANSWER_S:g} s; nothing was changed" in str(raised.value)
+    assert f"no answer within {ANSWER_S:g} s; the request was withdrawn" in str(raised.value)
     assert list(store.inbox.folder.iterdir()) == []
 
 
@@ -92,6 +92,64 @@ def test_if_the_supervisor_ends_first_the_state_is_changed_without_it(tmp_path: 
     answer = ask(store, lambda: holding.__exit__(None, None, None))(QUARANTINE)
     assert "no train supervises job-1 now" in answer.words
     assert list(store.inbox.folder.iterdir()) == []
+
+
+def test_stop_waits_until_the_supervisor_has_ended_the_generation(tmp_path: Path) -> None:
+    store, core = job(tmp_path)
+    states = list[State]()
+    with store.writing("now") as writer:
+
+        def work() -> None:
+            actions = store.inbox.carry_out(core, 2.0, lambda _: writer.state(core.to_json()))
+            if not actions and core.state is State.STOPPING:
+                core.stopped(3.0, ())
+                writer.state(core.to_json())
+            states.append(core.state)
+
+        words = ask(store, work).end()
+    assert words == "stop was requested; nothing is started again"
+    assert states == [State.STOPPING, State.GAVE_UP]
+
+
+def test_stop_is_no_success_while_a_generation_may_run(tmp_path: Path) -> None:
+    store, core = job(tmp_path)
+    with store.writing("now") as writer:
+        asking = ask(
+            store, lambda: store.inbox.carry_out(core, 2.0, lambda _: writer.state(core.to_json()))
+        )
+        with pytest.raises(AscendbootError, match="after 60 s its train still ends it; see status"):
+            asking.end()
+    with store.writing("now"), pytest.raises(AscendbootError, match="no answer within 60 s"):
+        ask(store, lambda: None).end()
+
+
+def test_a_supervisor_of_another_version_refuses_stop(tmp_path: Path) -> None:
+    store, core = job(tmp_path)
+
+    def work() -> None:
+        for path in store.inbox.folder.glob("*.json"):
+            path.write_text('{"verb": "unknown"}')
+        store.inbox.carry_out(core, 2.0, pytest.fail)
+
+    with (
+        store.writing("now"),
+        pytest.raises(UsageError, match=r"^job-1: .* is not of this version"),
+    ):
+        ask(store, work).end()
+
+
+def test_stop_without_a_supervisor_is_the_end_also_for_resume(tmp_path: Path) -> None:
+    store, _ = job(tmp_path)
+    assert ask(store, pytest.fail).end() == "stop was requested; nothing is started again"
+    core = Core.from_json(store.read_state() or {})
+    assert core.state is State.GAVE_UP
+    assert core.end is not None
+    assert core.resume(9.0, alive=False) == (core.end,)
+    assert [event["event"] for event in store.read_events()[-3:]] == [
+        "interrupt",
+        "stopping",
+        "gave_up",
+    ]
 
 
 def test_a_job_that_has_ended_is_not_changed_and_its_events_are_all_shown(tmp_path: Path) -> None:

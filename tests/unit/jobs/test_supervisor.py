@@ -551,6 +551,30 @@ def test_a_request_before_a_delayed_start_changes_its_nodes(tmp_path: Path) -> N
     assert practice.stopped == [2]
 
 
+@pytest.mark.parametrize("state", [State.WAITING, State.LAUNCHING])
+def test_stop_between_two_generations_ends_the_job(tmp_path: Path, state: State) -> None:
+    practice = Practice([lost("a-2") if state is State.WAITING else rank_failed, succeeded])
+    watched = supervisor(practice, min_nodes=2)
+    asked(watched, tmp_path, Request(verb="stop"))
+    requested = watched.requested
+    here = (state, 1 if state is State.WAITING else 2)
+    core = watched.core
+    watched.requested = lambda: requested() if (core.state, core.generation) == here else ()
+    done = watched.run()
+    assert (done.end.state, done.end.exit_code) == (State.GAVE_UP, 130)
+    assert [launch.nodes for launch in practice.launches] == [NODES]
+
+
+def test_stop_while_the_nodes_are_checked_starts_nothing(tmp_path: Path) -> None:
+    practice = Practice([lambda _made, _progress: pytest.fail("it was started")])
+    watched = supervisor(practice)
+    asked(watched, tmp_path, Request(verb="stop"))
+    requested = watched.requested
+    watched.requested = lambda: requested() if practice.launches else ()
+    done = watched.run()
+    assert (done.end.exit_code, done.report, len(practice.launches)) == (130, None, 1)
+
+
 def test_a_generation_counts_as_running_as_soon_as_its_ranks_have_begun() -> None:
     watch = running(Practice([succeeded]))
     watch.every_s = 1000.0

@@ -89,6 +89,29 @@ def test_a_job_that_has_ended_or_is_being_ended_takes_no_requests() -> None:
             carry_out(core, 3.0, Request(verb="release", nodes=("n-1",)))
 
 
+def test_stop_ends_the_job_in_every_state_and_events_say_so() -> None:
+    stop, events = Request(verb="stop"), list[object]()
+    core = running()
+    core.on_event = lambda event: events.append(event["words"])
+    (action,) = carry_out(core, 2.0, stop)[0]
+    assert isinstance(action, Stop)
+    assert events == ["the job was stopped with stop"] * 2
+    assert carry_out(core, 3.0, stop)[0] == ()
+    assert core.stopped(4.0, ()) == (core.end,)
+    ending, waiting = running(), running(least=3)
+    ending.quarantine(2.0, ["n-2"], "loud")
+    assert carry_out(ending, 3.0, stop)[0] == ()
+    ending.stopped(4.0, ())
+    waiting.quarantine(2.0, ["n-2"], "loud")
+    waiting.stopped(3.0, ())
+    assert waiting.state is State.WAITING
+    assert carry_out(waiting, 4.0, stop)[0] == (waiting.end,)
+    for each in (core, ending, waiting):
+        assert each.end is not None
+        assert (each.state, each.end.exit_code) == (State.GAVE_UP, 130)
+        assert each.release(5.0, "n-2") == ()
+
+
 def test_each_request_is_confirmed() -> None:
     core = running()
     requests = (
@@ -96,6 +119,8 @@ def test_each_request_is_confirmed() -> None:
         Request(verb="release", nodes=("n-2", "n-3")),
         Request(verb="resize", count=1),
         Request(verb="resize", count=2),
+        Request(verb="stop"),
     )
     words = ["quarantined n-[2-3]", "released n-[2-3]", "at most 1 node", "at most 2 nodes"]
+    words += ["stop was requested; nothing is started again"]
     assert [carry_out(core, 2.0, request)[1] for request in requests] == words
