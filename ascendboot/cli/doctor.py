@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ascendboot.cli.known_jobs import final_report
+from ascendboot.cli.known_jobs import SUPERVISE_FOLDER, final_report
 from ascendboot.cli.verbs import Call, verb
 from ascendboot.doctor.verdict import Examined, Layout, Verdict, examine
 from ascendboot.errors import UsageError
@@ -79,7 +79,9 @@ def _places(path: Sequence[str], job: str | None) -> tuple[JobRecord | None, lis
     """Return the record of the job, if there is one, and the files or folders to read."""
     places = [Path(name) for name in path]
     folder = record_folder(State.here().runs, job) if job is not None else None
-    if job is not None and (folder is None or not folder.is_dir()):
+    if folder is not None and not (folder / SUPERVISE_FOLDER).is_dir():
+        folder = folder if read_record(folder) else None  # other runs are no jobs
+    if job is not None and folder is None:
         raise UsageError(f'doctor: no job "{job}" was started from here; name the files instead')
     if folder is not None:
         places = places or [folder]

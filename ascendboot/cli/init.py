@@ -66,9 +66,11 @@ _HOSTS = "Hosts, such as atlas-[01-16] or root@192.0.2.11 root@192.0.2.12"
         "name": "The name of the cluster. Default: that of its nodes, without numbers",
         "user": "The login name, where a host states none. Default: as with ssh",
         "identity": "The private key, where a host states none. Default: as with ssh",
-        "sudo": "nopasswd, ask (for a password) or none, of users who are not root",
+        "sudo": "nopasswd, ask (for a password) or none, of users who are not root. Default: as"
+        " --from states, otherwise none",
         "container": "The container in which ranks run, or none. Default: the only one that runs",
-        "cluster-network": "The network between the nodes, such as 192.0.2.0/24",
+        "cluster-network": "The network between the nodes, such as 192.0.2.0/24. Default: where SSH"
+        " reaches them, otherwise the first that all have",
         "output": "The file to write; - for standard output. Default: inventories/NAME.yaml",
         "no-query": "Connect to no node",
         "accept-new": "Accept and remember unknown host keys, and print them",

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -414,6 +414,13 @@ def status_with_cause(found: FoundJob) -> JobStatus:
         failure = replace(failure, log=str(folder / rank_log(failure.rank)))
     report = replace(again.report, folder=str(folder), first_failure=failure)
     return replace(again, report=report).without(found.session.run.secrets)
+
+
+def keep_success(found: FoundJob) -> None:
+    """Write the report of a job that has succeeded, where the control folder can be written."""
+    if found.status.is_over and found.status.report.state is JobState.SUCCEEDED:
+        with suppress(OSError):
+            keep_report(found)
 
 
 def keep_report(found: FoundJob) -> None:

@@ -23,7 +23,7 @@ from ascendboot.model.names import counted, fold, names_among
 from ascendboot.state import FOLDER, State
 from ascendboot.value import as_json, replace
 
-_LAB_HELP = "The id of a lab of another working directory; lab.status lists them"
+_LAB_HELP = "The id of a lab; lab.status lists them. Default: that of this working directory"
 
 
 @verb(

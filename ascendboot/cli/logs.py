@@ -31,11 +31,12 @@ from ascendboot.value import Value
     stopped=STOPPED,
     help={
         "job": JOB_HELP,
-        "rank": "Only these ranks, for example 3,8-15",
-        "node": "Only the ranks of these nodes, for example atlas-[01-03]",
+        "rank": "Only these ranks, for example 3,8-15. Default: all",
+        "node": "Only the ranks of these nodes, for example atlas-[01-03]. Default: all",
         "follow": "Continue until the job ends; Ctrl-C ends only the viewing",
-        "since": "Only newer lines, with up to 5 s more: 30s, 10m, 2h, 1d, or 2026-01-31T08:00",
-        "tail": "Only the last N lines of each rank",
+        "since": "Only newer lines, with up to 5 s more: 30s, 10m, 2h, 1d, or 2026-01-31T08:00."
+        " Default: all",
+        "tail": "Only the last N lines of each rank. Default: all",
         "grep": "Only lines that match this regular expression; (?i) ignores case",
     },
 )

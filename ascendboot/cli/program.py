@@ -274,6 +274,8 @@ class CarefulProgram(Program):
         text = re.sub(r"\binvoke (?=[a-z])", f"{self._own_name} ", inspect.getdoc(task) or "")
         sys.stdout.write("\n".join((usage, "", *_fitted(text))).rstrip() + "\n")
         rows = [(_value_of(flag), flag.help or "") for flag in context.positional_args]
+        if bare := getattr(task, "bare", None):
+            rows.append((bare.upper(), f"The same as --{bare}"))
         _print_rows("Arguments", rows)
         flags = {to_flag(f.name): f for f in context.flags.values() if not f.positional}
         groups: Mapping[str, Sequence[str]] = getattr(task, "groups", {})

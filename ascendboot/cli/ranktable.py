@@ -54,8 +54,8 @@ _GIVEN, _BY_TEXT = conversion.ORDERS
         "to": f"The generation: {', '.join(GENERATIONS)}; default: the one of the NPUs",
         "order": f"{_GIVEN} (the default): primary first, then as in the inventory or in "
         f"--nodes; {_BY_TEXT}: by server_id as text, as in MindSpore",
-        "nodes": "Only these nodes, in this order: atlas-[01-04],atlas-09",
-        "devices": "Only these devices of each node, in this order: 0-3 or 0,2",
+        "nodes": "Only these nodes, in this order: atlas-[01-04],atlas-09. Default: all",
+        "devices": "Only these devices of each node, in this order: 0-3 or 0,2. Default: all",
         "offline": "Connect to no node: the inventory states devices with addresses, as devices:"
         " [{device_id: 0, device_ip: ADDRESS}]",
         "product": f"With --offline, or to check the product of the NPUs: {', '.join(PRODUCTS)}",
@@ -360,7 +360,13 @@ def validate(
     call.end(code, document, lines)
 
 
-@verb(help={"table": "The file", "server": "Only the ranks of this server", "json": ANSWER_HELP})
+@verb(
+    help={
+        "table": "The file",
+        "server": "Only the ranks of this server. Default: all",
+        "json": ANSWER_HELP,
+    }
+)
 def show(call: Call, *, table: str, server: str | None = None) -> None:
     """Show the ranks of a rank table with servers, devices and addresses.
 

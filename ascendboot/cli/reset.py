@@ -12,7 +12,7 @@ from pathlib import Path
 from invoke.exceptions import Exit
 
 from ascendboot.cli.common import UNCHANGED, ctrl_c_keeps, on_interrupt
-from ascendboot.cli.session import Session
+from ascendboot.cli.session import Session, read_only_run
 from ascendboot.cli.setup import BREAK_LOCK_HELP, forget, keys_of, left_nodes, locks_of, walk_setup
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
@@ -34,7 +34,7 @@ _HELP = {
 @cluster_verb(
     stopped=UNCHANGED,
     help={
-        "node": "Reset only these nodes, as atlas-[1-4] or @group, also removed ones",
+        "node": "Reset only these nodes, as atlas-[1-4] or @group, also removed ones. Default: all",
         "forget": "With --node: do not connect to them, only replace the keys of the others",
         "npu-network": "Also set the network of the NPUs as it was before setup",
         **_HELP,
@@ -139,7 +139,8 @@ def _take_back(call: Call, verb: str, node: str | None, flags: _Flags) -> None:
     agreed = partial(_agreed, verb, screen, question, yes=flags.yes, can_ask=not call.json)
     if flags.forgets and not flags.plan:
         agreed(())
-    run = state.new_run(verb, hidden=cluster.secrets)
+    create = partial(read_only_run, state) if flags.plan else state.new_run
+    run = create(verb, hidden=cluster.secrets)
     opened = partial(
         Session.opened, state=state, run=run, accept_new=False, forks=call.forks, screen=screen
     )
@@ -209,6 +210,11 @@ def _without(cluster: Cluster, away: Collection[str], known: Collection[str]) ->
         raise UsageError(
             f"remove: could not remove {shown}: {why} and run setup; reset --node {shown} only "
             "takes back what is on it"
+        )
+    if not known:
+        raise UsageError(
+            f"remove: {cluster.name} is not set up from here: remove {fold(away)} from "
+            f"{cluster.source} instead; reset --node {fold(away)} removes what a stopped setup left"
         )
     if cluster.primary_name in known and not cluster.own_table:
         names += [node.name for node in cluster.nodes if node.name not in known]

@@ -87,6 +87,8 @@ def setup(
     """
     if take_over and nodes is not None:
         raise UsageError("setup: --take-over replaces the keys of all nodes; leave --nodes out")
+    if exit_code and not plan:
+        raise UsageError("setup: --exit-code is for --plan; add --plan, or leave it out")
     options = {"deletes": delete_code, "take_over": take_over, "break_lock": break_lock}
     call.screen.shows_diffs = diff
     _set_up(call, nodes, planning=plan, exit_code=exit_code, accept_new=accept_new, **options)
@@ -167,8 +169,8 @@ def check(
     all_pairs: bool = False,
     collective: bool = False,
     hccl_test: bool = False,
-    operation: str = "all_reduce",
-    sizes: str = "8K-256M",
+    operation: str | None = None,
+    sizes: str | None = None,
     floor: str = "",
     nodes: str | None = None,
     devices: str = "",

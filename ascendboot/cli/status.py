@@ -87,8 +87,7 @@ def status(
     share of one processor, its memory, and its last line. With more than 16 ranks,
     similar ranks share one row.
 
-    Without an id: the running job, otherwise the last one that was started from
-    this folder.
+    Without an id: the running job, otherwise the last one started from this folder.
 
     Examples:
       invoke status           the running job, or the last one
@@ -106,6 +105,7 @@ def status(
         found = known_jobs.find_job(session, job, details=True)
         found = _watched(call, found, every_s) if watch else known_jobs.with_npus(found)
         status_now = known_jobs.status_with_cause(found)
+        known_jobs.keep_success(found)
         if stacks and any(node.alive for node in found.status.nodes):
             stacks_read = read_stacks(
                 found.transports,
@@ -182,6 +182,8 @@ def jobs(call: Call, *, all: bool = False) -> None:  # noqa: A002 - the flag's n
     with call.session("jobs", cluster, reads=True) as session:
         found = known_jobs.look_at_jobs(session, unfinished) if unfinished else []
         states = {job.job.folder: known_jobs.status_with_cause(job).report for job in found}
+        for job in found:
+            known_jobs.keep_success(job)
     rows = [_job(job.record, job.final or states[job.folder]) for job in known]
     rows = sorted([*rows, *damaged], key=lambda row: row["job_id"], reverse=True)
     problems = {str(error) for job in found for error in job.errors.values()}

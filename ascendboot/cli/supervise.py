@@ -67,6 +67,8 @@ class OnNodes(Struct, kw_only=True, eq=False, dict=True):
     choice: Choice
     ready: Ready
     follow: Follow
+    least_flag: str = "--min-nodes"
+    """The flag that states the least number of nodes."""
     _clocks: NodeClocks = field(default_factory=NodeClocks)
     _completed: JobReport | None = None
     """Of a generation that had ended with exit code 0 when a node of it could not be reached."""
@@ -344,6 +346,12 @@ def run_generations(
         ).run()
 
 
+def check_supervised(generations: OnNodes, limits: Limits) -> None:
+    """Refuse what `run_generations` refuses before it starts anything."""
+    before = Store(generations.job.folder / SUPERVISE_FOLDER).read_state()
+    _core(generations, limits, before, lambda _event: None)
+
+
 def _core(
     generations: OnNodes, limits: Limits, before: Mapping[str, Any] | None, on_event: OnEvent
 ) -> Core:
@@ -381,7 +389,7 @@ def _core(
     shape, each = cluster.parallel or Parallel(), counts[0][0]
     if legal_world(shape, len(order), each, at_least=limits.min_nodes) is None:
         why = why_not_legal(shape, len(order), each, limits.min_nodes)
-        raise LaunchError(f"{cannot}: {why}; or state a smaller --min-nodes")
+        raise LaunchError(f"{cannot}: {why}; or state a smaller {generations.least_flag}")
     core = Core(tuple(order), each, shape, limits, pick=pick_nodes, on_event=on_event)
     core.choice = kept
     return core

@@ -75,6 +75,7 @@ class Order(Value, kw_only=True):
     grace_s: float = 3.0
     supervised: Limits | None = None
     """Budgets of a supervised job; None: it is not supervised."""
+    least_flag: str = "--min-nodes"
     resumed: str = ""
     """The id of the supervised job to continue; empty: a new one."""
     outputs: common.Outputs = field(default_factory=common.Outputs)
@@ -159,7 +160,7 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         "on-hang": "What to do if the job hangs: tell (print a message, the default) or stop (exit"
         " code 124)",
         "skip-checks": f"Checks to skip before the start: {', '.join(SKIPPABLE)}; without a value"
-        " all of these. Put it after the script",
+        " all of these. Default: none. Put it after the script",
         "stop-leftovers": "End processes of earlier jobs whose launcher is gone. Default: ask",
     },
 )
@@ -202,8 +203,7 @@ def train(
 
     Exit codes: the job's own, 128+n for signal n, 124 it hung and was stopped,
     2 wrong usage, 125 not started, 4 the primary was lost and the job continues,
-    130 after Ctrl-C, 0 with --detach; supervised 75 too few nodes, 93 it fails
-    each time.
+    130 after Ctrl-C, 0 with --detach; supervised 75 too few nodes, 93 it would fail again.
     """
     budgets = (min_nodes, max_restarts, stable_for)
     others = "--detach" if detach else "--preflight" if preflight else ""
@@ -215,6 +215,7 @@ def train(
         choice=_choice(nodes, devices, launcher, env),
         ends_leftovers=stop_leftovers,
         supervised=supervision_limits(budgets, elastic, resume, supervise=supervise, others=others),
+        least_flag="--min-nodes" if elastic is None else "--elastic",
         outputs=common.Outputs(on_event, metrics),
         resumed=resume or "",
         plan=plan,
@@ -257,18 +258,11 @@ def _run_order(call: Call, order: Order) -> None:
         screen.say(_NO_TORCH, "yellow")
     with call.session("train", cluster, reads=order.plan, screen=screen) as session:
         start = _Start(call, order, session, part, record)
-        if order.supervised is not None and not order.plan:
+        if order.supervised is not None:
             start.supervise(order.supervised)
-            return
-        connect = session.connect_to_look if order.plan else session.connect
-        screen.working("Reach the nodes")
-        try:
-            with common.before_start():
-                _, errors = connect(cluster.nodes)
-        finally:
-            screen.rest()
-        if errors:
-            raise refused(*map(str, errors.values()))
+            if not order.plan:
+                return
+        start.connect()
         start.launch()
 
 
@@ -498,6 +492,19 @@ class _Start(Value):
     interrupts: Interrupts = field(default_factory=Interrupts)
 
     @common.before_start()
+    def connect(self) -> None:
+        """Connect to the nodes; LaunchError if one cannot be used."""
+        session = self.session
+        connect = session.connect_to_look if self.order.plan else session.connect
+        session.screen.working("Reach the nodes")
+        try:
+            _, errors = connect(session.cluster.nodes)
+        finally:
+            session.screen.rest()
+        if errors:
+            raise refused(*map(str, errors.values()))
+
+    @common.before_start()
     def ready(
         self, cluster: Cluster, record: SetupRecord, job_id: str
     ) -> tuple[LaunchRequest, Readiness]:
@@ -665,8 +672,8 @@ class _Start(Value):
                 folded.close()
 
     def supervise(self, limits: Limits) -> None:
-        """Run a supervised job to its end."""
-        from ascendboot.cli.supervise import OnNodes, run_generations  # noqa: PLC0415 - as above
+        """Run a supervised job to its end, or for a plan only check that it could start."""
+        from ascendboot.cli.supervise import OnNodes, check_supervised, run_generations  # noqa: PLC0415 - as above
 
         session, screen, job = self.session, self.session.screen, self.session.run
         if self.order.resumed:
@@ -680,7 +687,11 @@ class _Start(Value):
             choice=self.order.choice,
             ready=self.ready,
             follow=self.follow,
+            least_flag=self.order.least_flag,
         )
+        if self.order.plan:
+            check_supervised(generations, limits)
+            return
         with common.stopped_in_steps(self.interrupts.press, screen, "job"):
             done = run_generations(generations, limits, self.interrupts, self.order.outputs)
         screen.say(done.end.words, "green" if done.end.exit_code == 0 else "red")

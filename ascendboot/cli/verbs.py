@@ -47,6 +47,12 @@ _SHARED: Final[Mapping[str, tuple[object, str]]] = {
     "json": (False, "Print the report as JSON on standard output, progress on standard error"),
 }
 """Default and help of the flags that verbs share."""
+_REMEDIES: Final[Mapping[type, str]] = {
+    IsADirectoryError: "name a file, or move the folder away",
+    NotADirectoryError: "name a folder, or move the file away",
+    FileExistsError: "name another, or move it away",
+}
+"""What to do about a system error that is about neither room nor access."""
 _SETTINGS: Final = ("inventory", "forks")
 
 
@@ -284,5 +290,5 @@ def _explained(error: AscendbootError | OSError) -> tuple[str, int]:
         return str(error), error.exit_code
     where, what = str(error.filename or "this machine"), error.strerror or error
     where = f"./{where}" if error.filename and not where.startswith("/") else where
-    message = f"{where}: could not be used: {what}; make room or access, then repeat"
-    return message, AscendbootError.exit_code
+    remedy = _REMEDIES.get(type(error), "make room or access, then repeat")
+    return f"{where}: could not be used: {what}; {remedy}", AscendbootError.exit_code

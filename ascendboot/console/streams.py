@@ -234,8 +234,11 @@ class Writer:
             return [words]
         width = self._console.width
         hang = column if width - column >= _NARROW else _INDENT
-        lines = wrapped(words, width, initial_indent=" " * column, subsequent_indent=" " * hang)
-        return [lines[0][column:], *lines[1:]] if lines else [""]
+        further = partial(wrapped, width=width, subsequent_indent=" " * hang)
+        first, *lines = further(words, initial_indent=" " * column) or [""]
+        if len(first) > width and len(first) - column + hang <= width:
+            return ["", *further(words, initial_indent=" " * hang)]
+        return [first[column:], *lines]
 
     def say(self, text: str, style: str = "") -> None:
         """Print one line; at a terminal it is wrapped, and further lines are indented."""

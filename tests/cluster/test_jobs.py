@@ -297,6 +297,7 @@ def test_logs_go_on_where_the_copy_ends(operator: Operator) -> None:
     assert not (folder(operator, job_id) / "job.json").exists()
     go(operator)
     wait_until(lambda: status(operator)["state"] == "succeeded")
+    assert (folder(operator, job_id) / "job.json").exists()  # for when the nodes forget the job
     again = operator.call("logs", "--rank", "3")
     assert again.out == "lab-2:3 | ready\nlab-2:3 | \ufffd\0 last of 3\n"
     assert (folder(operator, job_id) / "rank.0.log").read_bytes() == b"ready\n\xff\0 last of 0"

@@ -252,8 +252,10 @@ def test_a_bug_is_not_started_again_and_again(operator: Operator) -> None:
     assert "generation 2: " in ended.err
     assert "generation 3: " not in ended.err
     assert "the same failure twice; correct the program" in ended.err
-    too_many = operator.call("train", "bug.py", "--elastic", "4")
-    assert (too_many.code, "could not supervise the job: " in too_many.err) == (125, True)
+    for plan in ((), ("--plan",)):
+        too_many = operator.call("train", "bug.py", "--elastic", "4", *plan, exits=125)
+        assert "could not supervise the job: " in too_many.err
+        assert too_many.err.endswith("; or state a smaller --elastic\n")
     refused = operator.call("train", "bug.py", "--supervise", "--detach")
     assert (refused.code, "--supervise: does not work with --detach" in refused.err) == (2, True)
 

@@ -42,9 +42,12 @@ class HcclPlan(Value):
 
     @classmethod
     def of(
-        cls, operation: str, sizes: str, floor: str, devices: str, *, is_wanted: bool
+        cls, operation: str | None, sizes: str | None, floor: str, devices: str, *, is_wanted: bool
     ) -> HcclPlan:
         """The values of the flags, and of --hccl-test; a UsageError if one is not possible."""
+        is_stated = operation is not None or sizes is not None or floor or devices
+        operation = "all_reduce" if operation is None else operation
+        sizes = "8K-256M" if sizes is None else sizes
         found = [_SIZE.fullmatch(word) for word in sizes.split("-", 1)]
         numbers = [int(f[1]) << 10 * " KMG".index(f[2].upper() or " ") for f in found if f]
         wrong = ""
@@ -54,8 +57,8 @@ class HcclPlan(Value):
             wrong = f'--sizes is "{sizes}"; it is from 4 to 16G bytes, as 8K-256M or 64M'
         elif floor and not _RATE.fullmatch(floor):
             wrong = f'--floor is "{floor}"; it is a bandwidth in GB/s, as 20'
-        elif (floor or devices) and not is_wanted:
-            wrong = "--floor and --devices belong to --hccl-test; add it"
+        elif is_stated and not is_wanted:
+            wrong = "--operation, --sizes, --floor and --devices belong to --hccl-test; add it"
         if wrong:
             raise UsageError(f"check: {wrong}")
         ids = frozenset(id_list("check: --devices", devices) if devices else ())

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ascendboot.cli.program import CarefulExecutor, CarefulProgram, namespace
+from ascendboot.inventory.load import load
+from ascendboot.setup.record import reach_of
+from ascendboot.state import State
 
 MAIN = "from ascendboot.cli.program import main; main()"
 AS_OTHERS = f"""
@@ -42,6 +45,12 @@ def ended_here(words: Sequence[str]) -> int:
 
 def without_inventory() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
+
+
+def set_up(inventory: Path) -> None:
+    """Record the nodes of the cluster x as `setup` does in the folder of its inventory."""
+    reached = {node.name: reach_of(node) for node in load(inventory).nodes}
+    State(inventory.parent / ".ascendboot").remember("x", "nodes", reached)
 
 
 def called(line: str, place: Path, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from ascendboot.cli.completion import PLACES, Outline, verbs_in
-from tests.unit.cli.calls import MAIN, ended, ended_here
+from tests.unit.cli.calls import MAIN, ended, ended_here, set_up
 
 VERBS = {v: Outline.read(s) for place in PLACES for v, s in verbs_in(place).items()}
 LISTS = {"env", "path", "file", "host", "hccn-conf"}
 FILLED = {"kind": "busy", "count": "2", "source": "/etc/passwd", "dest": "/nowhere", "node": "n-2"}
 BEFORE, AFTER = {"export.volcano": ["--image", "x"]}, {"exec": ["--", "true"]}
 INVENTORY = 'cluster: x\nnodes: {"n-[1-3]": {address: "127.0.0.[1-3]", port: 1}}\n'
+RECORD = ".ascendboot/clusters/x/nodes.json"
 Called = Callable[[list[str]], tuple[int, str, str]]
 
 
@@ -103,12 +104,13 @@ def cases() -> Iterator[tuple[str, list[str], str]]:
 def called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Called:
-    """Calls the program in a folder with inventories and two jobs."""
+    """Calls the program in a folder with inventories, a cluster that is set up, and two jobs."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\x00\xfe")
     (tmp_path / "empty.yaml").write_text("cluster: x\nnodes: {}\n")
     (tmp_path / "x.yaml").write_text(INVENTORY)
+    set_up(tmp_path / "x.yaml")
     for day in (1, 2):
         run = tmp_path / f".ascendboot/runs/2026010{day}-train-ab"
         run.mkdir(parents=True)
@@ -157,6 +159,34 @@ def test_folders_of_fetch_are_removed_if_nothing_came(called: Called, tmp_path: 
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+@pytest.mark.parametrize("record", [None, "{}"])
+@pytest.mark.parametrize("more", ["--yes", "--plan", "--forget --yes"])
+def test_remove_is_refused_if_the_cluster_is_not_set_up(
+    more: str, record: str | None, called: Called, tmp_path: Path
+) -> None:
+    (tmp_path / RECORD).write_text(record) if record else (tmp_path / RECORD).unlink()
+    before = sorted(tmp_path.rglob("*"))
+    words = (
+        "remove: x is not set up from here: remove n-2 from x.yaml instead; reset --node n-2 "
+        "removes what a stopped setup left\n"
+    )
+    assert called([*of_nodes("remove", "n-2"), *more.split()]) == (2, "", words)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("setup x.yaml --exit-code", "setup: --exit-code is for --plan; add --plan, or leave it o"),
+        ("check x.yaml --operation all_reduce", "--operation, --sizes, --floor and --devices bel"),
+        ("check x.yaml --sizes 8K-256M", "--operation, --sizes, --floor and --devices belong to"),
+    ],
+)
+def test_flags_without_effect_are_refused(line: str, said: str, called: Called) -> None:
+    code, out, err = called(line.split())
+    assert (code, out, said in err) == (2, "", True), err
+
+
 class Terminal(io.TextIOWrapper):
     """A stream that the program takes for a terminal."""
 
@@ -182,7 +212,7 @@ CODES = {
     "export.ansible": 0,
 }
 """Of the call without flags: a usage error, or nodes that do not answer."""
-READ_ONLY = {**dict.fromkeys(("setup", "adopt", "reset", "remove", "logs", "fetch"), 1), "jobs": 0}
+READ_ONLY = {**dict.fromkeys(("setup", "adopt", "reset", "logs", "fetch"), 1), "jobs": 0}
 """Where nothing can be written, and no job is known."""
 
 

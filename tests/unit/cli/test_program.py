@@ -25,7 +25,15 @@ from ascendboot.cli.completion import SHORT
 from ascendboot.cli.program import CarefulExecutor, CarefulProgram, namespace
 from ascendboot.errors import UsageError
 from ascendboot.readiness.ready import script_arguments
-from tests.unit.cli.calls import AS_INVOKE, MAIN, called, ended, ended_here, without_inventory
+from tests.unit.cli.calls import (
+    AS_INVOKE,
+    MAIN,
+    called,
+    ended,
+    ended_here,
+    set_up,
+    without_inventory,
+)
 
 SOME = {"setup", "train"}
 LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}
@@ -115,6 +123,8 @@ def test_usage_and_rows_of_help(verb: str, usage: str, capsys: pytest.CaptureFix
     rows = {
         "train": ["  -p, --plan  ", "      --env NAME=VALUE ", "\nSupervise:\n", "[=ID,...]"],
         "exec": ["  -i, --inventory FILE ", "      --forks N "],
+        "setup": ["\nArguments:\n  INVENTORY  The same as --inventory\n"],
+        "doctor": ["\nArguments:\n  PATH  The same as --path\n"],
         "lab.fault": ["\nArguments:\n  NODE  "],
     }
     assert [row for row in rows.get(verb, []) if row not in text] == []
@@ -276,7 +286,9 @@ def test_a_lost_answer_is_no_success(words: str, closed: str, why: str) -> None:
     assert re.fullmatch(f"standard output: .*: {why}.*\n", done.stderr)
 
 
-@pytest.mark.parametrize("verb", ["check", "setup --plan", "status", "ranktable.write"])
+@pytest.mark.parametrize(
+    "verb", ["check", "setup --plan", "reset --plan", "status", "ranktable.write"]
+)
 def test_a_read_only_verb_works_in_a_read_only_directory(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +368,7 @@ def test_ctrl_c_before_a_node_was_reached_says_that_nothing_was_written(
 def test_ctrl_c_at_a_question_says_that_nothing_was_changed(tmp_path: Path) -> None:
     nodes = "{a1: {address: 127.0.0.1, port: 1}, a2: {address: 127.0.0.2, port: 1}}"
     (tmp_path / "two.yaml").write_text(f"cluster: x\nnodes: {nodes}\n")
+    set_up(tmp_path / "two.yaml")
     window = "from ascendboot.console.screen import Screen; around(Screen, 'say', False, True)"
     words = ["remove", "a2", "--forget", "--inventory", "two.yaml"]
     program = _PRESSED.replace("{window}", window).replace('"status"', f"*{words}")

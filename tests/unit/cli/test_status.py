@@ -18,7 +18,14 @@ from typing import Any
 import pytest
 
 from ascendboot.cli import status
-from ascendboot.cli.known_jobs import REPEATED, Figures, FoundJob, KnownJob, next_generation
+from ascendboot.cli.known_jobs import (
+    REPEATED,
+    Figures,
+    FoundJob,
+    KnownJob,
+    keep_success,
+    next_generation,
+)
 from ascendboot.cli.status import _job_rows, how_it_ended, live_view, node_rows, rank_rows
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.probe import JobProbe, RankLoad
@@ -341,6 +348,15 @@ def test_the_end_of_a_job_is_described_without_repetition(
     message: str, cause: JobCause | None, lines: list[str]
 ) -> None:
     assert how_it_ended(report(3, first_failure=FIRST, message=message, cause=cause)) == lines
+
+
+def test_a_report_that_cannot_be_kept_is_no_error(tmp_path: Path) -> None:
+    running = viewed(tmp_path)
+    keep_success(running)
+    assert not (tmp_path / "lock").exists()
+    over = JobStatus(report=replace(running.status.report, state=JobState.SUCCEEDED), nodes=())
+    read_only = KnownJob(running.job.record, Path("/sys"))  # for root, too
+    keep_success(replace(running, job=read_only, status=over))
 
 
 @pytest.mark.parametrize("damaged", ["plan.json", "job.json"])

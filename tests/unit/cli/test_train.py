@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,8 +14,9 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from ascendboot.cli.common import Outputs
 from ascendboot.cli.session import Session
-from ascendboot.cli.supervise import OnNodes
+from ascendboot.cli.supervise import OnNodes, check_supervised, run_generations
 from ascendboot.cli.train import (
     Order,
     _check_with,
@@ -26,12 +28,14 @@ from ascendboot.cli.train import (
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, OutputError, UsageError
+from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.supervisor import CORRELATE_S
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Cluster, NodeClocks, Parallel
 from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
+from ascendboot.state import Run
 from ascendboot.supervise.core import Choice, Core, Launch
 from ascendboot.supervise.policy import Limits
 from ascendboot.templates import script
@@ -289,7 +293,14 @@ def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
     [
         (LaunchError("no script"), 125, "no script"),
         (UsageError("no such node"), 2, "no such node"),
-        (OSError(28, "No space"), 125, "this machine: could not be used: No space"),
+        (OSError(28, "No space"), 125, "this machine: could not be used: No space; make room or"),
+        (
+            OSError(21, "Is a", "x"),
+            125,
+            "./x: could not be used: Is a; name a file, or move the fo",
+        ),
+        (OSError(20, "No", "/x/y"), 125, "/x/y: could not be used: No; name a folder, or move the"),
+        (OSError(17, "There", "x"), 125, "./x: could not be used: There; name another, or move it"),
         (OutputError("standard output: could not be written"), 1, "standard output: could not"),
     ],
 )
@@ -304,6 +315,31 @@ def test_only_a_job_that_was_not_started_gives_125(
         verb(Context(), inventory=None, forks="1", json=False)
     assert ended.value.code == code
     assert str(ended.value.message).startswith(message)
+
+
+@pytest.mark.parametrize("flag", ["--min-nodes", "--elastic"])
+def test_a_plan_of_a_supervised_job_is_refused_as_its_start(flag: str, tmp_path: Path) -> None:
+    nodes = (a_node("a-0", "192.0.2.10"), A, B)
+    cluster = Cluster(name="c", nodes=nodes, primary_name="a-0", source="c.yaml")
+    generations = OnNodes(
+        session=cast("Session", SimpleNamespace(cluster=cluster)),
+        job=Run("job-1", tmp_path),
+        record=cast("Any", SimpleNamespace(slots=[(each.name, 0, None) for each in nodes])),
+        whole=cast("Any", None),
+        choice=Choice(),
+        ready=cast("Any", None),
+        follow=cast("Any", None),
+        least_flag=flag,
+    )
+    check_supervised(generations, Limits(min_nodes=3))
+    start = partial(run_generations, interrupts=Interrupts(), outputs=Outputs())
+    for refuses in (check_supervised, start):
+        with pytest.raises(LaunchError) as refused:
+            refuses(generations, Limits(min_nodes=9))
+        assert str(refused.value) == (
+            "c.yaml: could not supervise the job: 3 nodes of 1 devices: fewer than min_nodes 9; "
+            f"release or repair a node; or state a smaller {flag}"
+        )
 
 
 def test_every_generation_has_variables_of_its_own() -> None:

@@ -70,6 +70,26 @@ def test_a_row_fits_a_terminal_and_stays_whole_in_a_pipe(
     os.close(ours)
 
 
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        ("trust/authorized_keys, folders", ["", "      trust/authorized_keys, folders"]),
+        ("w" * 34 + " and more", ["", f"      {'w' * 34}", "      and more"]),
+        ("w" * 35 + " and more", ["w" * 35, "      and more"]),
+        ("w" * 13 + " and more", ["w" * 13, "      and more"]),
+        ("", [""]),
+    ],
+)
+def test_a_first_word_that_does_not_fit_goes_to_the_next_line(
+    words: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        assert Writer(stream).fitted(words, 27) == lines
+    os.close(ours)
+
+
 def test_a_terminal_shows_how_far_a_phase_is() -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stream:

@@ -86,12 +86,20 @@ def test_several_paths_and_what_has_no_error(job: Path, tmp_path: Path) -> None:
         ("doctor missing.log", 2, "no such file"),
         ("doctor --job other", 2, 'no job "other"'),
         ("doctor --job ../..", 2, "no job"),
+        (
+            "doctor --job setup-1",
+            2,
+            'doctor: no job "setup-1" was started from here; name the files',
+        ),
         ("doctor empty", 2, "has no logs"),
         ("doctor x.log --rank-table x.log", 2, "x.log"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, line: str, code: int, words: str) -> None:
     (tmp_path / "empty").mkdir()
+    run = tmp_path / ".ascendboot/runs/setup-1"
+    run.mkdir(parents=True)
+    (run / "x.log").write_text("no job wrote this")
     (tmp_path / "x.log").write_text("{")
     ended = called(line, tmp_path)
     assert (ended.returncode, words in ended.stderr) == (code, True), ended.stderr

@@ -68,10 +68,11 @@ def test_impossible_flags_are_refused(flags: Mapping[str, str], words: str) -> N
 
 
 def test_flags_without_the_test_are_refused() -> None:
-    assert HcclPlan.of(is_wanted=False, **FLAGS) == wanted()
-    for flag in ({"floor": "20"}, {"devices": "0"}):
+    none: dict[str, Any] = {"operation": None, "sizes": None, "floor": "", "devices": ""}
+    assert HcclPlan.of(is_wanted=False, **none) == HcclPlan() == wanted(sizes="8K-256M")
+    for flag, value in (FLAGS | {"floor": "20", "devices": "0"}).items():
         with pytest.raises(UsageError, match="belong to --hccl-test; add it"):
-            HcclPlan.of(is_wanted=False, **{**FLAGS, **flag})
+            HcclPlan.of(is_wanted=False, **{**none, flag: value})
 
 
 # ----------------------------------------------------------------------- the program on the nodes
