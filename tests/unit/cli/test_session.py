@@ -10,6 +10,7 @@ import sys
 import termios
 import threading
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 from unittest.mock import Mock
@@ -65,7 +66,8 @@ def test_a_question_waits_until_the_spinner_is_gone(
 def test_ctrl_c_at_a_question_ends_the_verb_and_the_terminal_is_as_before(
     sudo: Literal["ask", "none"], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(getpass, "getpass", _pressed)
+    is_over = threading.Event()
+    monkeypatch.setattr(getpass, "getpass", partial(_pressed, is_over))
     ours, theirs = os.openpty()
     before = termios.tcgetattr(theirs)
     node = replace(TWO.primary, ssh=replace(TWO.primary.ssh, sudo=sudo))
@@ -82,15 +84,19 @@ def test_ctrl_c_at_a_question_ends_the_verb_and_the_terminal_is_as_before(
             session.connect_hosts([node])
         assert termios.tcgetattr(theirs) == before
     os.close(ours)
+    is_over.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("node"):
+            thread.join(60)
 
 
-def _pressed(_prompt: str) -> str:
+def _pressed(is_over: threading.Event, _prompt: str) -> str:
     """Ctrl-C while the terminal shows nothing of what is typed, as getpass makes it."""
     raw = termios.tcgetattr(sys.stdin)
     raw[3] &= ~termios.ECHO
     termios.tcsetattr(sys.stdin, termios.TCSADRAIN, raw)
     os.kill(os.getpid(), signal.SIGINT)
-    threading.Event().wait(300)
+    is_over.wait(300)
     return ""
 
 
