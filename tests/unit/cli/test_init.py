@@ -54,9 +54,9 @@ def test_what_export_ansible_writes_comes_back(tmp_path: Path) -> None:
 cluster: c
 primary: b
 nodes:
-  a: {address: 192.0.2.1, port: 22, cluster_address: 198.51.100.1, groups: [g]}
-  b: {address: 192.0.2.2, port: 2222, jump: me@203.0.113.5, container: x}
-groups: {g: {}}
+  a: {address: 192.0.2.1, port: 22, cluster_address: 198.51.100.1, groups: [both, g]}
+  b: {address: 192.0.2.2, port: 2222, jump: me@203.0.113.5, container: x, groups: [both]}
+groups: {g: {}, both: {}}
 defaults: {user: root}
 """
     (tmp_path / "c.yaml").write_text(text)
@@ -154,6 +154,11 @@ def test_another_ssh_config_than_the_own_is_written_into_the_inventory(tmp_path:
             "config:2: Match exec 'touch bad'",
         ),
         ("Host a\n  Bogus x\n  User x\n", "config", "config: line 2: Bad configuration option: bo"),
+        (
+            "Host n3\n  HostName 192.0.2.3\nHost *\n  User x\nHost bad\n  HostName 192.0.2.3\n",
+            "config",
+            "config:5: bad has the same address as n3 (config:1): 192.0.2.3; name the hosts",
+        ),
         ("Host a\n  User x\n", "-", "/dev/stdin: ssh reads an ssh config again; name a file, not"),
     ],
 )
