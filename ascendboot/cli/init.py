@@ -127,11 +127,7 @@ def init(
     if output != "-" and not force and os.path.lexists(path):
         raise UsageError(f"{path}: is there already; --force overwrites it, --output names another")
     among("init: --sudo", sudo or None, _SUDO)
-    if cluster_network and no_query:
-        raise UsageError("--cluster-network: only the nodes know it; leave out --no-query")
-    if cluster_network and not _NETWORK.fullmatch(cluster_network):
-        why = f'"{cluster_network}" is no network; write one such as 192.168.0.0/16'
-        raise UsageError(f"--cluster-network: {why}")
+    _check_network(cluster_network, no_query=no_query)
     if not (user or any("user" in host.keys for host in hosts)):
         user = ask("Login name on the nodes; empty: as with ssh", "", partial(_check, "cluster"))
     draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)
@@ -160,6 +156,15 @@ def _check(name: str, user: str = "") -> None:
     """Raise InventoryError unless an inventory can have these names."""
     keys = {"address": "192.0.2.1", **({"user": user} if user else {})}
     _Draft(name, "", [_Node("node", keys)], []).loaded()
+
+
+def _check_network(network: str, *, no_query: bool) -> None:
+    """Refuse before any connection what cannot be a network of the nodes."""
+    if network and no_query:
+        raise UsageError("--cluster-network: only the nodes know it; leave out --no-query")
+    if network and not _NETWORK.fullmatch(network):
+        why = f'"{network}" is no network; write one such as 192.168.0.0/16'
+        raise UsageError(f"--cluster-network: {why}")
 
 
 def _is_own_config(path: Path) -> bool:

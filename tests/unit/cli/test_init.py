@@ -278,10 +278,10 @@ def test_asks_again_after_a_wrong_answer(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("typed", ["\x04", "192.0.2.1\n\x04", "192.0.2.1\n\nops\n\x04"])
+@pytest.mark.parametrize("typed", ["", "192.0.2.1\n", "192.0.2.1\n\nops\n"])
 def test_end_of_input_at_a_question_writes_nothing(tmp_path: Path, typed: str) -> None:
     master, terminal = pty.openpty()
-    os.write(master, typed.encode())
+    os.write(master, typed.encode() + b"\x04" * 4)  # for more questions, if there were any
     words = ("init", "--no-query", "--output", "x.yaml")
     done = ended(MAIN, *words, cwd=tmp_path, env=without_inventory(), stdin=terminal)
     assert (done.returncode, done.stderr) == (130, "Stopped: no inventory was written.\n")
