@@ -38,14 +38,16 @@ from ascendboot.transport.pool import results_and_errors
 from ascendboot.transport.ssh import keys_of_alias
 from ascendboot.value import Struct, asdict, field, replace
 
-Ask = Callable[[str, str], str]
-"""Returns the answer to a question, or its default."""
+Ask = Callable[[str, str, Callable[[str], object]], str]
+"""Returns the answer to a question, or its default; a check raises what is wrong with it."""
 _FURTHER = ("primary", "code", "env", "data", "launcher", "resources", "profile", "checkpoint")
 _OF_ONE_NODE = ("address", "cluster_address", "server_id", "groups")
 _VIRTUAL = re.compile(r"(docker|br-|veth|virbr|cni|flannel|podman|cali|tunl|kube).*")
 _FACTS = ("host", "interfaces", "npus", *ENGINES["auto"])
 _NUMBERED = re.compile("node-[0-9]+")
+_NETWORK = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}")
 _NONE = "none"
+_SUDO = ("nopasswd", "ask", _NONE)
 _NOT_WRITTEN = (
     "init: no node is left, so nothing is written; correct this, then repeat. --accept-new "
     "accepts unknown host keys"
@@ -113,24 +115,23 @@ def init(
     """
     screen = Screen(json_mode=call.json or output == "-")
     asks = sys.stdin.isatty() and not (yes or call.json)
-    ask: Ask = screen.answer if asks else lambda _, default: default
-    words = host or ([] if from_ else ask(_HOSTS, "").split())
+    ask: Ask = partial(_answer, screen) if asks else lambda _, default, _check: default
+    words = host or ([] if from_ else ask(_HOSTS, "", lambda text: hosts_of(text.split())).split())
     if not (words or from_):
         raise UsageError("init: names no host; write init HOST, or init --from FILE")
     source = Path(os.path.expanduser("/dev/stdin" if from_ == "-" else from_))  # noqa: PTH111
     keys_of = None if _is_own_config(source) else partial(keys_of_alias, str(source))
     hosts, notes = hosts_of(words, source if from_ else None, keys_of)
-    name = name or ask("Name of the cluster", _free_name(hosts, call.state))
+    name = name or ask("Name of the cluster", _free_name(hosts, call.state), _check)
     path = Path(output or f"{FOLDER}/{name}.yaml")
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a file with --output")
     if output != "-" and not force and os.path.lexists(path):
         raise UsageError(f"{path}: is there already; --force overwrites it, --output names another")
-    among("init: --sudo", sudo or None, ("nopasswd", "ask", _NONE))
-    if cluster_network and no_query:
-        raise UsageError("--cluster-network: only the nodes know it; leave out --no-query")
-    has_user = any("user" in host.keys for host in hosts)
-    user = user or ("" if has_user else ask("Login name on the nodes; empty: as with ssh", ""))
+    among("init: --sudo", sudo or None, _SUDO)
+    _check_network(cluster_network, no_query=no_query)
+    if not (user or any("user" in host.keys for host in hosts)):
+        user = ask("Login name on the nodes; empty: as with ssh", "", partial(_check, "cluster"))
     draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)
     draft.choose_sudo(draft.probe(call), sudo, ask)
     cluster = draft.probe(call)
@@ -139,6 +140,33 @@ def init(
         draft.choose_network(cluster_network, ask)
     draft.choose_container(container, ask)
     draft.finish(call, screen, path)
+
+
+def _answer(screen: Screen, question: str, default: str, check: Callable[[str], object]) -> str:
+    """Ask until the answer is valid."""
+    while True:
+        answer = screen.answer(question, default)
+        try:
+            check(answer)
+        except (InventoryError, UsageError) as error:
+            screen.errors(str(error), "yellow")
+        else:
+            return answer
+
+
+def _check(name: str, user: str = "") -> None:
+    """Raise InventoryError unless an inventory can have these names."""
+    keys = {"address": "192.0.2.1", **({"user": user} if user else {})}
+    _Draft(name, "", [_Node("node", keys)], []).loaded()
+
+
+def _check_network(network: str, *, no_query: bool) -> None:
+    """Refuse before any connection what cannot be a network of the nodes."""
+    if network and no_query:
+        raise UsageError("--cluster-network: only the nodes know it; leave out --no-query")
+    if network and not _NETWORK.fullmatch(network):
+        why = f'"{network}" is no network; write one such as 192.168.0.0/16'
+        raise UsageError(f"--cluster-network: {why}")
 
 
 def _is_own_config(path: Path) -> bool:
@@ -225,7 +253,8 @@ class _Draft(Struct):
         users = {node.ssh.user for node in cluster.nodes if node.ssh.sudo == _NONE} - {"root"}
         if users and not sudo:
             shown = ", ".join(sorted(users))
-            sudo = ask(f"sudo of {shown}, one of: nopasswd, ask (for a password), none", _NONE)
+            words = f"sudo of {shown}, one of: nopasswd, ask (for a password), none"
+            sudo = ask(words, _NONE, partial(among, "sudo", known=_SUDO))
         for node, reached in zip(self.nodes, cluster.nodes, strict=True):
             if sudo not in ("", reached.ssh.sudo) and reached.ssh.user != "root":
                 node.keys["sudo"] = sudo
@@ -280,7 +309,8 @@ class _Draft(Struct):
         shown = ", ".join(f"{each} ({first[each][1]})" for each in shared)
         usual = shared[0] if shared else ""
         if not network and len(shared) > 1:
-            network = ask(f"Network between the nodes, one of: {shown}", usual)
+            check = partial(among, "network", known=shared)
+            network = ask(f"Network between the nodes, one of: {shown}", usual, check)
             self.choices.append(f"Networks of all nodes: {shown}. cluster_address selects one.")
         if network and network not in shared:
             have = f"they share {shown}" if shared else "they share none"
@@ -297,7 +327,9 @@ class _Draft(Struct):
         if not container and not any("container" in node.keys for node in self.nodes):
             shown = ", ".join(" of ".join(filter(None, (n, first[n]))) for n in shared)
             usual = shared[0] if len(shared) == 1 else _NONE
-            container = ask(f"Container of the ranks, one of: {shown}", usual) if shared else _NONE
+            check = partial(among, "container", known=(*shared, _NONE))
+            words = f"Container of the ranks, one of: {shown}, none"
+            container = ask(words, usual, check) if shared else _NONE
             if shared and container == _NONE:
                 words = f"On all nodes run: {shown}. `container: NAME` under defaults selects one"
                 self.choices.append(f"{words}; without it ranks run on the servers.")

@@ -192,9 +192,11 @@ class Screen(streams.Writer):
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
     def answer(self, question: str, default: str = "") -> str:
-        """Ask for a text at the terminal; without an answer it is the default."""
+        """Ask for a text at the terminal; an empty line is the default, end of input is Ctrl-C."""
         self.say(f"{question} [{default}]" if default else question)
-        return sys.stdin.readline().strip() or default
+        if not (line := sys.stdin.readline()):
+            raise KeyboardInterrupt
+        return line.strip() or default
 
     def job(self, report: JobReport, folder: str) -> None:
         """Print the end of a job: the cause or the first failing rank, and the exit code."""

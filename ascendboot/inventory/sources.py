@@ -55,6 +55,7 @@ _NOTED = ("ansible_", "ascendboot_", "$ANSIBLE_VAULT")
 """Of files in these folders other variables are noted together: tasks use them, not SSH."""
 _CONTENT = re.compile(r"^\s*(?!---|#)\S", re.MULTILINE)
 _NO_KEY = "an inventory has no such key"
+_NO_GROUP = "names have letters, digits, - _ . and begin with a letter or digit"
 _LOGIN = "log in with a key: ssh-copy-id puts yours on the nodes"
 _ENCRYPTED = "encrypted by ansible-vault, so it is not read; state it in the new inventory"
 _FORMS = (
@@ -88,7 +89,7 @@ def hosts_of(
     UsageError: a word or line is not understood, or a host is named twice. InventoryError: the
     file cannot be read.
     """
-    found = [host for word in words for host in _hosts(word, word)]
+    found = [host for word in words for host in _hosts(word, word or "init")]
     plain = {host.name for host in found if len(host.keys) == 1}
     source = _Source(named=plain, keys_of_alias=keys_of_alias)
     if file is not None:
@@ -96,12 +97,16 @@ def hosts_of(
         chosen = [host for host in more if host.name in plain]
         taken = {host.name for host in chosen}
         found = [host for host in found if host.name not in taken] + (chosen or more)
-    places: dict[str, str] = {}
+    seen: dict[object, Host] = {}
     for host in found:
-        if host.name in places:
-            first = places[host.name]
-            raise UsageError(f"{host.where}: {host.name} stands in {first} too; keep one")
-        places[host.name] = host.where
+        place = tuple(host.keys.get(key) for key in ("address", "port", "jump"))
+        if first := seen.get(host.name):
+            raise UsageError(f"{host.where}: {host.name} stands in {first.where} too; keep one")
+        if first := seen.get(place):
+            same = f"has the same address as {first.name} ({first.where}): {place[0]}"
+            remedy = f"name the hosts that you want: init {first.name} --from {file}"
+            raise UsageError(f"{host.where}: {host.name} {same}; {remedy}")
+        seen[host.name] = seen[place] = host
     return found, source.notes
 
 
@@ -138,6 +143,7 @@ class _Source(Struct):
     hosts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     parents: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     shared: dict[str, _Variables] = field(default_factory=lambda: defaultdict(dict))
+    """The variables of each group, and its place in the same way."""
 
     def leave_out(self, at: str, what: str, why: str = _NO_KEY) -> None:
         file, _, line = at.rpartition(":")
@@ -208,6 +214,7 @@ class _Source(Struct):
                 if kind not in ("hosts", "vars", "children"):
                     raise UsageError(f"{at}: {line}: no such section; write :vars or :children")
                 self.parents[name] |= set()
+                self.shared[name].setdefault("", ("", at))
                 continue
             key, _, value = line.partition("=")
             try:
@@ -253,6 +260,7 @@ class _Source(Struct):
     def add_group(self, name: str, data: Any, mark: Mark) -> None:  # noqa: ANN401
         parts = dict(_items(data, mark))
         self.parents[name] |= set()
+        self.shared[name].setdefault("", ("", f"{self.file}:{mark.line}"))
         self.shared[name] |= self.variables(parts.get("vars"), mark.at("vars"))
         for word, inner in _items(parts.get("hosts"), mark.at("hosts")):
             at = mark.at("hosts", word)
@@ -320,7 +328,10 @@ class _Source(Struct):
         self.hosts["all"] = {*self.own}
         files = {name: self.beside("group_vars", name) for name in order}
         found = []
-        # `export.ansible` calls a group so.
+        # `export.ansible` begins with the groups `primary` and that of the whole cluster.
+        one, two, *_ = (*self.parents, "", "")
+        is_export = one == "primary" and all("ascendboot_server_id" in v for v in self.own.values())
+        not_groups = {"all", "ungrouped", "primary", two if is_export else ""}
         first = self.hosts["primary"]
         for host, own in sorted(self.own.items(), key=lambda item: item[0] not in first):
             inside = [name for name in order if host in self.hosts[name]]
@@ -333,8 +344,9 @@ class _Source(Struct):
                 self.leave_out(where, host, "it is not reached by SSH; state its address")
                 continue
             named = [name for name in inside if values.is_match(values.NAME, name)]
-            own_groups = [name for name in named if name not in ("ungrouped", "primary")]
-            groups = tuple(name for name in own_groups if {*self.own} != self.hosts[name])
+            for name in {*inside} - {*named}:
+                self.leave_out(self.shared[name][""][1], f"group {name}", _NO_GROUP)
+            groups = tuple(name for name in named if name not in not_groups)
             keys = {"address": host, **dict(self.keys(given))}
             found.append(Host(name=host, where=where, keys=keys, groups=groups))
         return found

@@ -504,7 +504,8 @@ class SshTransport:
 def relay(channel: Channel, prompt: bytes = b"", answer: bytes = b"") -> None:
     """Pass keys, output and the size of this terminal on until the channel ends.
 
-    The prompt is answered instead of shown; once, as the answer may be wrong.
+    The prompt is answered instead of shown; once, as the answer may be wrong. A later one is shown
+    as sudo's own.
     """
     keyboard, screen = sys.stdin.fileno(), sys.stdout.buffer
 
@@ -535,7 +536,8 @@ def relay(channel: Channel, prompt: bytes = b"", answer: bytes = b"") -> None:
                     return
                 if prompt and prompt in (before := before[-len(prompt) :] + output):
                     channel.sendall(answer)
-                    output, prompt = output.replace(prompt, b""), b""
+                    output = output.replace(prompt, b"" if answer else b"[sudo] password: ")
+                    before = answer = b""
                 screen.write(output)
                 screen.flush()
     except ERRORS as error:

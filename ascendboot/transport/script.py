@@ -92,8 +92,6 @@ def _sudo_script() -> str:
 
 _SUDO = {
     "a password is required": "give {user} NOPASSWD in sudoers, or state `sudo: ask`",
-    "incorrect password": "give the password of {user}",
-    "no password was provided": "give the password of {user}",
     "must have a tty": "add `Defaults:{user} !requiretty` to its sudoers",
     "not found": "install sudo there, or log in as root",
     "No such file": "install sudo there, or log in as root",
@@ -101,6 +99,7 @@ _SUDO = {
 _BY_SUDO = ("sudo: ", "'sudo'", "sudoers", "Sorry, user ")
 _NOT_BY_SUDO = ("unable to resolve", "command not found")
 """Of its own lines: a warning, and that a program, such as the engine, is not there."""
+_WRONG_PASSWORD = ("Sorry, try again", "incorrect password", "no password was provided")
 _NO_SUDO = "allow {user} to run all commands as root in its sudoers"
 
 
@@ -285,6 +284,8 @@ class Reply:
                 "(exec); make it do so only in interactive shells: [[ $- != *i* ]] || exec …"
             )
         if sudo and self.is_refused_by_sudo(stderr):
+            if any(words in output for words in _WRONG_PASSWORD):
+                return self._error(f"sudo refused the password of {user}; give the right one")
             remedy = next((words for seen, words in _SUDO.items() if seen in output), _NO_SUDO)
             seen = first.removesuffix(".")
             return self._error(f"sudo refused: {seen}; {remedy.format(user=user)}")

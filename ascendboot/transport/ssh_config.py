@@ -43,7 +43,8 @@ def configured(node: Node, file: str = "") -> Node:
     if command and jump is None:
         raise ProxyCommandError(
             f"{file}: it states a ProxyCommand for {address}, which ascendboot does not use; state "
-            "ProxyJump there, or `jump` in the inventory"
+            "ProxyJump there, or `jump` in the inventory; before there is one, name the other "
+            "hosts: init HOST --from FILE"
         )
     host, user = first.get("hostname", address), first.get("user", ssh.user)
     files: tuple[str, ...] = ()

@@ -100,9 +100,8 @@ def test_users_who_are_not_root_work_by_sudo_without_and_with_a_password(
 
     assert "`sudo: ask`: no password was given; set $ASCENDBOOT_SUDO_PASSWORD" in setup(None, 2)
     refused = setup("wrong", 1)
-    assert "lab-2 failed could not read the clock: sudo refused: Sorry, try again." in refused
-    assert "sudo: no password was provided" in refused
-    assert "give the password of ops" in refused
+    wrong = "sudo refused the password of ops; give the right one"
+    assert f"lab-2 failed could not read the clock: {wrong}" in refused
     assert "0 things changed" not in setup(PASSWORD, 0)
     assert "0 things changed" in setup(PASSWORD, 0)
     assert operator.sh("lab-1", "stat -c %U /var/lib/ascendboot/lab/owner").strip() == "root"
@@ -154,8 +153,7 @@ def test_a_password_for_sudo_counts_alike_on_the_server_and_in_the_container(
     def all_refused() -> None:
         for line in (*lines, "setup", "check"):
             refused = call("wrong", line, 1)
-            assert "sudo refused: Sorry, try again. sudo: no password was provided" in refused, line
-            assert "give the password of ops" in refused, line
+            assert "sudo refused the password of ops; give the right one" in refused, line
 
     all_refused()
     call(PASSWORD, "setup --accept-new", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,9 @@ def test_what_export_ansible_writes_comes_back(tmp_path: Path) -> None:
 cluster: c
 primary: b
 nodes:
-  a: {address: 192.0.2.1, port: 22, cluster_address: 198.51.100.1, groups: [g]}
-  b: {address: 192.0.2.2, port: 2222, jump: me@203.0.113.5, container: x}
-groups: {g: {}}
+  a: {address: 192.0.2.1, port: 22, cluster_address: 198.51.100.1, groups: [both, g]}
+  b: {address: 192.0.2.2, port: 2222, jump: me@203.0.113.5, container: x, groups: [both]}
+groups: {g: {}, both: {}}
 defaults: {user: root}
 """
     (tmp_path / "c.yaml").write_text(text)
@@ -145,6 +146,18 @@ def test_another_ssh_config_than_the_own_is_written_into_the_inventory(tmp_path:
     ]
 
 
+def test_a_proxy_command_names_the_way_around_it(tmp_path: Path) -> None:
+    config = tmp_path / ".ssh/config"
+    config.parent.mkdir()
+    config.write_text("Host a1 a2\n  HostName 192.0.2.1\nHost a2\n  ProxyCommand nc %h %p\n")
+    env = {**without_inventory(), "HOME": str(tmp_path)}
+    words = ("--from", "~/.ssh/config", "--no-query", "--output", "-")
+    done = ended(MAIN, "init", *words, cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("name the other hosts: init HOST --from FILE\n")
+    ended(MAIN, "init", "a1", *words, cwd=tmp_path, env=env).check_returncode()
+
+
 @pytest.mark.parametrize(
     ("text", "file", "why"),
     [
@@ -154,6 +167,11 @@ def test_another_ssh_config_than_the_own_is_written_into_the_inventory(tmp_path:
             "config:2: Match exec 'touch bad'",
         ),
         ("Host a\n  Bogus x\n  User x\n", "config", "config: line 2: Bad configuration option: bo"),
+        (
+            "Host n3\n  HostName 192.0.2.3\nHost *\n  User x\nHost bad\n  HostName 192.0.2.3\n",
+            "config",
+            "config:5: bad has the same address as n3 (config:1): 192.0.2.3; name the hosts",
+        ),
         ("Host a\n  User x\n", "-", "/dev/stdin: ssh reads an ssh config again; name a file, not"),
     ],
 )
@@ -176,6 +194,11 @@ def test_an_ssh_config_that_cannot_be_read_is_refused(
         ("init 192.0.2.1 --user a:b --no-query", 2, "the new inventory: defaults.user: a login"),
         ("init 192.0.2.1 --output .", 2, ".: is a folder; name a file with --output"),
         ("init a --cluster-network b --no-query", 2, "--cluster-network: only the nodes know it"),
+        (
+            "init a --cluster-network foo",
+            2,
+            '--cluster-network: "foo" is no network; write one such',
+        ),
         ("init 192.0.2.1 --container -x --no-query", 2, "the new inventory: defaults.container:"),
         ("init root@192.0.2.1 --sudo x --no-query", 2, 'init: --sudo: "x" is not one of nopasswd'),
         ("init nowhere.invalid --no-query", 2, "nowhere.invalid: left out: its name has no IPv4"),
@@ -232,6 +255,39 @@ def test_asks_at_a_terminal(tmp_path: Path) -> None:
     assert {(node.ssh.user, node.ssh.sudo) for node in cluster.nodes} == {("ops", "ask")}
 
 
+def test_asks_again_after_a_wrong_answer(tmp_path: Path) -> None:
+    master, terminal = pty.openpty()
+    os.write(master, b"192.0.2.300\n192.0.2.1\na b\nlab\na:b\nops\nmaybe\nask\n")
+    words = ("init", "--no-query", "--output", "x.yaml")
+    done = ended(MAIN, *words, cwd=tmp_path, env=without_inventory(), stdin=terminal)
+    said = done.stderr.splitlines()
+    assert [line.partition(";")[0] for line in said[:4]] == [
+        '192.0.2.300: "192.0.2.300" is not an IP address',
+        (
+            'the new inventory: cluster: "a b" is not a name: letters, digits, - _ . and at most '
+            "64 of them"
+        ),
+        "the new inventory: defaults.user: a login name has no colon",
+        'sudo: "maybe" is not one of nopasswd, ask, none',
+    ]
+    cluster = load(tmp_path / "x.yaml")
+    (node,) = cluster.nodes
+    assert (cluster.name, node.address, node.ssh.user, node.ssh.sudo, done.returncode) == (
+        *("lab", "192.0.2.1", "ops", "ask"),
+        0,
+    )
+
+
+@pytest.mark.parametrize("typed", ["", "192.0.2.1\n", "192.0.2.1\n\nops\n"])
+def test_end_of_input_at_a_question_writes_nothing(tmp_path: Path, typed: str) -> None:
+    master, terminal = pty.openpty()
+    os.write(master, typed.encode() + b"\x04" * 4)  # for more questions, if there were any
+    words = ("init", "--no-query", "--output", "x.yaml")
+    done = ended(MAIN, *words, cwd=tmp_path, env=without_inventory(), stdin=terminal)
+    assert (done.returncode, done.stderr) == (130, "Stopped: no inventory was written.\n")
+    assert not list(tmp_path.iterdir())
+
+
 def draft(address: str, *more: tuple[str, str], runs: str = "a b") -> _Draft:
     """Two nodes: at this address, in these networks, with these containers."""
     nodes = []
@@ -266,12 +322,29 @@ def test_the_network_between_the_nodes(
     address: str, networks: tuple[tuple[str, str], ...], stated: str, typed: str, at: str | None
 ) -> None:
     made = draft(address, *networks)
-    made.choose_network(stated, lambda _, default: typed or default)
+    made.choose_network(stated, lambda _, default, _check: typed or default)
     assert made.nodes[0].keys.get("cluster_address") == at
     with pytest.raises(
         UsageError, match=r"--cluster-network: 10.0.0.0/8: not all nodes have it; they share"
     ):
-        made.choose_network("10.0.0.0/8", lambda _, default: default)
+        made.choose_network("10.0.0.0/8", lambda _, default, _check: default)
+
+
+@pytest.mark.parametrize("typed", ["nonsense", "", "a, none"])
+def test_only_what_runs_or_none_is_an_answer(typed: str) -> None:
+    made = draft("192.0.2.", A, B, runs="a b")
+
+    def ask(question: str, default: str, check: Callable[[str], object]) -> str:
+        assert "none" in question or "Network" in question
+        check(default)
+        with pytest.raises(
+            UsageError, match=f'"{typed}" is not one of (a, b, none|{A[0]}, {B[0]})$'
+        ):
+            check(typed)
+        return default
+
+    made.choose_network("", ask)
+    made.choose_container("", ask)
 
 
 def test_what_a_node_says_cannot_break_the_file() -> None:
@@ -297,7 +370,7 @@ def test_the_container_of_the_ranks(
     runs: str, stated: str, typed: str, container: str | None, says: str | None
 ) -> None:
     made = draft("192.0.2.", runs=runs)
-    made.choose_container(stated, lambda _, default: typed or default)
+    made.choose_container(stated, lambda _, default, _check: typed or default)
     assert made.nodes[1].keys.get("container") == container
     assert (says or "") in "".join((*made.choices, *made.notes))
     assert bool(made.choices or made.notes) is bool(says)

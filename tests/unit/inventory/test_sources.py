@@ -171,8 +171,36 @@ def test_what_ansible_writes_reads_as_the_file_itself(form: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize(
+    ("text", "groups", "lines"),
+    [
+        ("[both]\na\nb\n[t:children]\nboth\n", ("both", "t"), {}),
+        ("[primary]\na\n[gpu]\na\nb\n[all:vars]\nx=y\n", ("gpu",), {}),
+        ("[a b]\na\n[.x]\na\n[_x:children]\n.x\n", (), {"a b": 1, ".x": 3, "_x": 5}),
+        ("all:\n  children:\n    gpu:\n      hosts: {a: }\n", ("gpu",), {}),
+        ("all:\n  children:\n    -bad:\n      hosts: {a: }\n", (), {"-bad": 3}),
+    ],
+)
+def test_groups_of_all_hosts_are_taken_over(
+    text: str, groups: tuple[str, ...], lines: dict[str, int]
+) -> None:
+    Path("f").write_text(text)
+    hosts, notes = hosts_of((), Path("f"))
+    assert {tuple(sorted(host.groups)) for host in hosts} == {groups}
+    why = "left out: names have letters, digits, - _ . and begin with a letter or digit"
+    found = [note for note in notes if "group" in note]
+    assert sorted(found) == sorted(f"f:{n}: group {name}: {why}" for name, n in lines.items())
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
+        (
+            "n1 ansible_host=192.0.2.1\nn2 ansible_host=192.0.2.2\nn3 ansible_host=192.0.2.1\n",
+            (
+                "f:3: n3 has the same address as n1 (f:1): 192.0.2.1; name the hosts that you "
+                "want: init n1 --from f"
+            ),
+        ),
         ("a:8\n", 'f:1: "a:8": 8 slots, as in MPICH, or a port? write a slots=8, or'),
         ("[a:children]\nb\n[b:children]\na\n[a]\nx\n", "f: groups contain each other: a > b > a;"),
         ("cluster: a\nnodes: {}\n", "f: is an inventory of ascendboot already;"),
@@ -270,6 +298,11 @@ def test_words_select_hosts_of_a_file() -> None:
     Path("f").write_text("Host a b github.com\n  User me\nHost c\n  User me\n")
     hosts, _ = hosts_of(["d", "c", "a"], Path("f"))
     assert [(host.name, host.where) for host in hosts] == [("d", "d"), ("a", "f:1"), ("c", "f:3")]
+
+
+def test_an_empty_word_is_no_host() -> None:
+    with pytest.raises(AscendbootError, match=r'^init: "" is no host; write NAME'):
+        hosts_of([""])
 
 
 def test_words_and_a_file_together() -> None:

@@ -177,3 +177,32 @@ def test_a_resize_while_keys_are_sent_does_not_wait_for_itself(
         threading.Timer(0.5, os.close, [begins]).start()
         login_session.relay(cast("Channel", channel))
     assert channel.told.is_set()
+
+
+class Wrong(Busy):
+    """Sudo asks again, after the answer to its prompt."""
+
+    def __init__(self, reads: int) -> None:
+        super().__init__(reads)
+        self.sent = b""
+        prompts = (b"[sudo 1f%]", b" password: ", b"\r\nSorry, try again.\r\n")
+        self._output = iter((*prompts, b"[sudo 1f%] password: ", b"no", b""))
+
+    def sendall(self, data: bytes) -> None:
+        self.sent += data
+
+    def recv(self, _size: int) -> bytes:
+        return next(self._output)
+
+
+def test_after_a_wrong_password_the_prompt_is_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    (ours, theirs), (ends, begins) = pty.openpty(), os.pipe()
+    os.close(begins)
+    with open(theirs, "w") as terminal:  # noqa: PTH123 - a descriptor
+        for name in ("stdin", "stdout"):
+            monkeypatch.setattr(sys, name, terminal)
+        channel = Wrong(ends)
+        login_session.relay(cast("Channel", channel), b"[sudo 1f%] password: ", b"secret\n")
+    shown = os.read(ours, 1000)
+    assert channel.sent == b"secret\n"
+    assert shown.endswith(b"Sorry, try again.\r\n[sudo] password: no")

@@ -138,7 +138,6 @@ def test_the_line_runs_the_program_in_bash_here_or_inside() -> None:
     ("said", "remedy"),
     [
         ("sudo: a password is required", "give ops NOPASSWD in sudoers, or state `sudo: ask`"),
-        ("sudo: no password was provided", "give the password of ops"),
         ("sudo: sorry, you must have a tty to run sudo", "add `Defaults:ops !requiretty` to"),
         ("bash: line 1: exec: sudo: not found", "install sudo there, or log in as root"),
         ("env: 'sudo': No such file or directory", "install sudo there, or log in as root"),
@@ -150,6 +149,13 @@ def test_what_sudo_refuses_has_its_remedy(said: str, remedy: str) -> None:
     error = str(reply.incomplete(1, said.encode(), "ops", sudo=True))
     assert f"sudo refused: {said}; {remedy}" in error
     assert "sudo refused" not in str(reply.incomplete(1, said.encode(), "ops"))
+
+
+def test_a_wrong_password_is_named_without_the_words_of_sudo() -> None:
+    said = "Sorry, try again.\nsudo: no password was provided\nsudo: 1 incorrect password attempt\n"
+    error = Reply("n1", compile_script([LIST])).incomplete(1, said.encode(), "ops", sudo=True)
+    assert str(error).endswith(": sudo refused the password of ops; give the right one")
+    assert "Sorry" not in str(error)
 
 
 @pytest.mark.parametrize(
