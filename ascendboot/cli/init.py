@@ -122,7 +122,7 @@ def init(
     source = Path(os.path.expanduser("/dev/stdin" if from_ == "-" else from_))  # noqa: PTH111
     keys_of = None if _is_own_config(source) else partial(keys_of_alias, str(source))
     hosts, notes = hosts_of(words, source if from_ else None, keys_of)
-    name = name or ask("Name of the cluster", _free_name(hosts, call.state), _check)
+    name = name or ask("Name of the cluster", _free_name(hosts, call.state), _check_names)
     path = Path(output or f"{FOLDER}/{name}.yaml")
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a file with --output")
@@ -131,7 +131,9 @@ def init(
     among("init: --sudo", sudo or None, _SUDO)
     _check_network(cluster_network, no_query=no_query)
     if not (user or any("user" in host.keys for host in hosts)):
-        user = ask("Login name on the nodes; empty: as with ssh", "", partial(_check, "cluster"))
+        user = ask(
+            "Login name on the nodes; empty: as with ssh", "", partial(_check_names, "cluster")
+        )
     draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)
     draft.choose_sudo(draft.probe(call), sudo, ask)
     cluster = draft.probe(call)
@@ -154,7 +156,7 @@ def _answer(screen: Screen, question: str, default: str, check: Callable[[str], 
             return answer
 
 
-def _check(name: str, user: str = "") -> None:
+def _check_names(name: str, user: str = "") -> None:
     """Raise InventoryError unless an inventory can have these names."""
     keys = {"address": "192.0.2.1", **({"user": user} if user else {})}
     _Draft(name, "", [_Node("node", keys)], []).loaded()

@@ -212,9 +212,11 @@ def _without(cluster: Cluster, away: Collection[str], known: Collection[str]) ->
             "takes back what is on it"
         )
     if not known:
+        shown = fold(away)
         raise UsageError(
-            f"remove: {cluster.name} is not set up from here: remove {fold(away)} from "
-            f"{cluster.source} instead; reset --node {fold(away)} removes what a stopped setup left"
+            f"remove: {cluster.name} is not set up from here: remove {shown} from {cluster.source} "
+            f"instead; reset --node {shown} removes what a stopped setup left, and adopt takes "
+            "over what another control folder set up"
         )
     if cluster.primary_name in known and not cluster.own_table:
         names += [node.name for node in cluster.nodes if node.name not in known]

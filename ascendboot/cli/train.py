@@ -394,7 +394,7 @@ def supervision_limits(
 
 
 def _script(word: str) -> str:
-    if not word or word.startswith("-"):
+    if word.startswith("-"):
         raise UsageError(f'train: "{word}" is not a script; flags of ascendboot come before `--`')
     if names_file_here(word) and not Path(word).is_file():
         raise UsageError(

@@ -350,7 +350,7 @@ def test_what_changed_on_the_devices_of_a_failed_job_is_evidence(operator: Opera
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--script="], 'train: "" is not a script; flags of ascendboot come before `--`'),
+        (["--script="], "train: SCRIPT: is empty; ascendboot help train shows its flags"),
         (
             ["--script=-x.py"],
             'train: "-x.py" is not a script; flags of ascendboot come before `--`',

@@ -168,7 +168,8 @@ def test_remove_is_refused_if_the_cluster_is_not_set_up(
     before = sorted(tmp_path.rglob("*"))
     words = (
         "remove: x is not set up from here: remove n-2 from x.yaml instead; reset --node n-2 "
-        "removes what a stopped setup left\n"
+        "removes what a stopped setup left, and adopt takes over what another control folder set "
+        "up\n"
     )
     assert called([*of_nodes("remove", "n-2"), *more.split()]) == (2, "", words)
     assert sorted(tmp_path.rglob("*")) == before
