@@ -131,9 +131,7 @@ def init(
     among("init: --sudo", sudo or None, _SUDO)
     _check_network(cluster_network, no_query=no_query)
     if not (user or any("user" in host.keys for host in hosts)):
-        user = ask(
-            "Login name on the nodes; empty: as with ssh", "", partial(_check_names, "cluster")
-        )
+        user = ask("Login name on the nodes; empty: as with ssh", "", partial(_check_names, "c"))
     draft = _Draft(name, from_, _nodes(hosts, {"user": user, "identity": identity}), notes)
     draft.choose_sudo(draft.probe(call), sudo, ask)
     cluster = draft.probe(call)
